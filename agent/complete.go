@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// conclude proves, claims, and lets the slot go. Bytes may be left to send.
+func (at *attempt) conclude(e ending) {
+	fields := map[string]any{"result": e.result, "launched": e.launched, "code": e.code}
+	if e.text != "" {
+		fields["text"] = e.text
+	}
+	if r := e.reaped; r != nil {
+		fields["survivors"], fields["reaped"], fields["killed"] = r.Survivors, r.Confirmed, r.Killed
+		at.records.add(record{key: uuid.New(), fact: &wire.FactRequest{ProcessTreeReaped: &wire.ReapedFact{
+			Survivors: r.Survivors, Confirmed: r.Confirmed, Method: r.Method,
+		}}})
+	}
+	at.records.close()
+	at.notices.add("ended", fields)
+	at.claim(e)
+	at.freeSlot()
+}
+
+// claim fixes what is claimed in the journal, so that a later agent says the
+// same, and completes.
+func (at *attempt) claim(e ending) {
+	if err := at.notices.close(); err != nil {
+		at.log.Warn("the agent's own lines are not all kept", "error", err)
+	}
+	if err := at.spool.close(); err != nil && e.result != string(domain.CodeStorageUnavailable) {
+		at.log.Error("the log is not safe on disk", "error", err)
+	}
+	at.journal.Claim = &wire.CompleteRequest{
+		Result: e.result, Launched: e.launched, Code: e.code, RecommendedCategory: e.category,
+		FinishedAt: e.finished.UTC(), Logs: at.spool.claimed(), Artifacts: at.artifacts.close(),
+		Environment: at.environment(),
+	}
+	at.journal.CompleteKey = uuid.New()
+	at.journal.Phase = phaseEnded
+	if err := at.journal.save(at.dir); err != nil {
+		at.log.Error("the claim is not safe on disk; a crash now would lose it", "error", err)
+	}
+	at.complete()
+}
+
+// complete sends the claim until it is answered. After a definite loss it is
+// sent once more all the same: the service keeps it as a late outcome. After the
+// agent's own fence it is not, because a lease that is still alive there would
+// take it for the outcome of a job that nobody stopped.
+func (at *attempt) complete() {
+	ctx := at.working
+	switch at.lossNow() {
+	case lossFenced, lossClosed:
+		at.settle(phaseLost)
+		return
+	case lossLapsed:
+		late, cancel := context.WithTimeout(at.sending, time.Minute)
+		defer cancel()
+		ctx = late
+	}
+	err := insist(ctx, callTimeout, func(ctx context.Context) error {
+		return at.agent.plane().Complete(ctx, at.lease, at.journal.CompleteKey, *at.journal.Claim)
+	})
+	switch {
+	case err == nil:
+		at.log.Info("completed", "result", at.journal.Claim.Result)
+		at.settle(phaseDone)
+	case at.agent.life.Err() != nil:
+		// The agent was ended; the next one completes.
+	case definite(err):
+		at.log.Warn("the service refused the completion", "error", err)
+		if l := lossOf(err); l != lossNone {
+			at.lose(l)
+		}
+		at.settle(phaseLost)
+	default:
+		at.settle(phaseLost)
+	}
+}
+
+func (at *attempt) settle(p phase) {
+	at.journal.Phase = p
+	if err := at.journal.save(at.dir); err != nil {
+		at.log.Warn("the journal is behind", "error", err)
+	}
+}
+
+// sendRest waits until the bytes are stored or nothing more is taken. Reports go
+// on meanwhile: they renew the upload lease.
+func (at *attempt) sendRest() {
+	err := <-at.uploaded
+	at.artifacts.wait()
+	at.mu.Lock()
+	at.held = false
+	at.mu.Unlock()
+	if err != nil && at.agent.life.Err() == nil {
+		at.log.Info("part of the log was not taken", "error", err)
+	}
+}
+
+// environment describes where and with what the attempt ran, at most 16 KiB.
+func (at *attempt) environment() json.RawMessage {
+	c := &at.agent.config
+	type agentPart struct {
+		Name         string `json:"name"`
+		Version      string `json:"version"`
+		BinarySHA256 string `json:"binary_sha256,omitempty"`
+		Host         string `json:"host,omitempty"`
+	}
+	env := struct {
+		Agent        agentPart         `json:"agent"`
+		Executor     string            `json:"executor_sha256,omitempty"`
+		Tools        map[string]string `json:"tools,omitempty"`
+		Isolation    string            `json:"isolation"`
+		Applied      isolation.Applied `json:"isolation_applied"`
+		PolicyDigest string            `json:"policy_digest"`
+		Clocks       domain.Clocks     `json:"clocks"`
+	}{
+		Agent:    agentPart{c.Name, c.Version, c.BinarySHA256, c.Host},
+		Executor: c.Executors[at.journal.JobType].SHA256, Tools: c.Tools, Isolation: at.isolation,
+		PolicyDigest: at.offer.PolicyDigest, Clocks: at.journal.Clocks,
+	}
+	at.mu.Lock()
+	env.Applied = at.applied
+	at.mu.Unlock()
+	b, err := json.Marshal(env)
+	const limit = 16 << 10
+	if err == nil && len(b) > limit {
+		env.Tools = map[string]string{"omitted": "the list of tools is too long"}
+		b, err = json.Marshal(env)
+	}
+	if err != nil || len(b) > limit {
+		at.log.Warn("the environment is not described", "bytes", len(b), "error", err)
+		return nil
+	}
+	return at.mask.Bytes(b)
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/shim"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// Defaults of Config.
+const (
+	DefaultSpoolQuota = 256 << 20
+	DefaultSpoolTotal = 4 << 30
+	DefaultDrainLimit = 10 * time.Minute
+)
+
+// Config is what an agent is told once.
+type Config struct {
+	// Connect gives the service as seen with a bearer token. It does not
+	// connect; each call gives connections of its own.
+	Connect func(bearer string) Plane
+	// EnrolmentToken lets a new runner in; it is used only until the runner has
+	// a credential of its own in StateDir.
+	EnrolmentToken string
+	// StateDir is this agent's folder, absolute, made if missing (0700): the
+	// credential, the attempts, the policy bundles. One agent at a time.
+	StateDir string
+
+	Name    string // the runner implementation, such as verification-runner
+	Version string
+	// BinarySHA256 is the hex digest of the agent's own binary.
+	BinarySHA256 string
+	Host         string
+	Slots        int // attempts at a time
+	Actions      []string
+	Environments []string
+	Labels       map[string]string
+	Tools        map[string]string
+	// Executors maps a job type to the command that does its jobs.
+	Executors map[string]Executor
+	// Isolation lists the levels that can be given, weakest first; empty means
+	// process alone.
+	Isolation []string
+
+	// Shim is the command that runs shim.Main.
+	Shim       []string
+	Limits     isolation.Limits
+	Credential *shim.Credential
+	Cgroup     bool
+
+	// SpoolQuota bounds the log of one attempt, in bytes; SpoolTotal the log of
+	// all of them on disk: at 80 % of it no new attempt is taken. 0 is the default.
+	SpoolQuota, SpoolTotal int64
+	// DrainLimit is how long running attempts may go on after Run's ctx ended;
+	// then they are ended. 0 is the default.
+	DrainLimit time.Duration
+	Log        *slog.Logger // nil: slog.Default
+
+	// For tests: the launcher of executors and the boot-time clock.
+	launch  launcher
+	bootNow func() isolation.BootTime
+}
+
+// Executor is how the jobs of one type are done.
+type Executor struct {
+	Argv []string // Argv[0] is an absolute path
+	// SHA256 is the hex digest of its binary; empty: read from Argv[0].
+	SHA256 string
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Connect == nil:
+		return errors.New("no way to the service is given")
+	case !filepath.IsAbs(c.StateDir):
+		return fmt.Errorf("the state folder %q is not an absolute path", c.StateDir)
+	case c.Name == "" || c.Version == "":
+		return errors.New("the runner's name and version are missing")
+	case c.Slots < 1:
+		return fmt.Errorf("%d slots; a runner has at least one", c.Slots)
+	case len(c.Executors) == 0:
+		return errors.New("no executor is given, so no job could be done")
+	case len(c.Shim) == 0 && c.launch == nil:
+		return errors.New("the shim's command is missing")
+	case c.SpoolQuota < 0 || c.SpoolTotal < 0 || c.DrainLimit < 0:
+		return errors.New("a negative limit is given")
+	}
+	for jobType, e := range c.Executors {
+		if domain.ActionPrefix(jobType) == "" || len(e.Argv) == 0 || !filepath.IsAbs(e.Argv[0]) {
+			return fmt.Errorf("the executor of %q is not an absolute path with arguments", jobType)
+		}
+	}
+	for _, level := range c.Isolation {
+		if isolationRank(level) < 0 {
+			return fmt.Errorf("isolation %q is not process, sandbox or container", level)
+		}
+	}
+	return nil
+}
+
+func (c *Config) fill() {
+	if c.SpoolQuota == 0 {
+		c.SpoolQuota = DefaultSpoolQuota
+	}
+	if c.SpoolTotal == 0 {
+		c.SpoolTotal = DefaultSpoolTotal
+	}
+	if c.DrainLimit == 0 {
+		c.DrainLimit = DefaultDrainLimit
+	}
+	if len(c.Isolation) == 0 {
+		c.Isolation = []string{isolation.LevelProcess}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.launch == nil {
+		c.launch = launchShim
+	}
+	if c.bootNow == nil {
+		c.bootNow = isolation.BootNow
+	}
+}
+
+// isolationRank orders the levels; -1 for what is no level.
+func isolationRank(level string) int {
+	for i, l := range []string{isolation.LevelProcess, "sandbox", "container"} {
+		if l == level {
+			return i
+		}
+	}
+	return -1
+}
+
+// isolationFor gives the weakest level on offer that is at least what was
+// asked; false if there is none.
+func (c *Config) isolationFor(asked string) (string, bool) {
+	least := isolationRank(asked)
+	best, found := "", false
+	for _, level := range c.Isolation {
+		r := isolationRank(level)
+		if least >= 0 && r >= least && (!found || r < isolationRank(best)) {
+			best, found = level, true
+		}
+	}
+	return best, found
+}

@@ -1,0 +1,24 @@
+// Package agent is the runner's one process: it leases attempts from the
+// service, runs each under a shim, streams its log, reports, and says how it
+// ended. It has the API only (Plane), and no database.
+//
+// One file per loop or step:
+//
+//	agent.go      New, Run (the order of starting and draining), Kill
+//	register.go   who this runner is
+//	commands.go   the one held request: offers, stops, drain, gone
+//	report.go     heartbeats and progress of all leases
+//	fence.go      ends what runs on without an acknowledged report
+//	attempt.go    one attempt from offer to removal; accept.go, launch.go,
+//	              intake.go, conclude.go and complete.go are its steps
+//	spool.go      the log on disk; upload.go sends it by offset
+//	records.go    evidence and facts; artifact.go files
+//	recover.go    what a crashed agent left behind
+//
+// What may be touched: a new step of an attempt is a method of attempt in a
+// file of its own. What must hold: nothing with a side effect starts before
+// start was acknowledged; every write of a lease carries an Idempotency-Key
+// that is made once; a refusal by the service is believed, its silence never;
+// everything that leaves as text goes through the masker; tokens stand in no
+// log line.
+package agent

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/agent/shim"
+	"github.com/platform-core/execution-plane-service/bundle"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/masker"
+)
+
+// ending is how the work of an attempt ended, before it is claimed.
+type ending struct {
+	result   string // succeeded, stopped or a failure code
+	launched bool
+	code     *int
+	category domain.Category
+	reaped   *shim.Reaped // nil where no shim ran
+	finished time.Time
+	text     string // for people, goes to the log
+}
+
+// execute runs the executor to its end. Nothing of it is alive afterwards, or
+// ending.reaped says so.
+func (at *attempt) execute() ending {
+	defer at.unfence()
+	if n := len(at.spec.Inputs.Secrets); n > 0 {
+		return ending{result: string(domain.CodeVaultUnavailable), finished: time.Now(),
+			text: fmt.Sprintf("the job names %d secrets and this runner resolves none; the executor was not started", n)}
+	}
+	config, err := at.shimConfig()
+	if err != nil {
+		return at.notLaunched(err)
+	}
+	at.journal.Phase = phaseLaunched
+	if err := at.journal.save(at.dir); err != nil {
+		at.failStorage(err)
+	}
+	if !at.wanted() {
+		return at.notLaunched(errors.New("it was ended before the executor was started"))
+	}
+	p, err := at.agent.config.launch(at.launching, config)
+	if err != nil {
+		return at.notLaunched(err)
+	}
+	at.adopt(p)
+	at.pump(p)
+	r := p.wait()
+	at.unfence()
+	if err := p.close(); err != nil {
+		at.log.Warn("the shim's pipes do not close", "error", err)
+	}
+	at.mu.Lock()
+	at.proc, at.applied = nil, r.Applied
+	at.mu.Unlock()
+	return at.endingOf(r)
+}
+
+func (at *attempt) shimConfig() (shim.Config, error) {
+	c := &at.agent.config
+	task, err := taskOf(&at.spec, at.journal.Clocks, at.offer.PolicyDigest, at.policyPath())
+	if err != nil {
+		return shim.Config{}, err
+	}
+	at.mu.Lock()
+	deadline := at.fenceAt
+	at.mu.Unlock()
+	return shim.Config{
+		Shim: c.Shim, Dir: at.dir, Argv: c.Executors[at.spec.JobType].Argv, Task: task,
+		Limits: c.Limits, Credential: c.Credential, Cgroup: c.Cgroup,
+		Deadline: deadline, Ladder: fenceLadder(at.spec.JobType, at.stopBudget()),
+		Diagnostics: diagnostics{at},
+	}, nil
+}
+
+// diagnostics takes the shim's own words, which are normally none.
+type diagnostics struct{ at *attempt }
+
+func (d diagnostics) Write(p []byte) (int, error) {
+	d.at.notices.add("shim", map[string]any{"text": string(p)})
+	return len(p), nil
+}
+
+// adopt makes the process known to the loops, and catches up with what they
+// wanted of it meanwhile.
+func (at *attempt) adopt(p process) {
+	at.mu.Lock()
+	at.proc = p
+	stop, until := at.stop, at.fenceAt
+	alive := at.loss == lossNone
+	at.mu.Unlock()
+	switch {
+	case stop != nil:
+		at.end(p, at.stopLadder(*stop), "stop: "+string(stop.Reason))
+	case !at.wanted():
+		at.end(p, fenceLadder(at.spec.JobType, at.stopBudget()), "no longer wanted")
+	case alive:
+		if err := p.extend(until); err != nil && !errors.Is(err, shim.ErrEnded) {
+			at.log.Error("the shim's deadline cannot be moved", "error", err)
+		}
+	}
+}
+
+// pump reads the process's log and messages to their ends.
+func (at *attempt) pump(p process) {
+	left := new(atomic.Int64)
+	left.Store(at.agent.config.SpoolQuota)
+	stdout, stderr := p.logs()
+	var readers sync.WaitGroup
+	readers.Go(func() { at.copyLog(bundle.Stdout, stdout, left) })
+	readers.Go(func() { at.copyLog(bundle.Stderr, stderr, left) })
+	readers.Go(func() { at.takeMessages(p.messages()) })
+	readers.Wait()
+}
+
+func (at *attempt) copyLog(name bundle.Stream, from io.Reader, left *atomic.Int64) {
+	w := at.logWriter(name, left)
+	_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, make([]byte, bundle.MaxFrame))
+	err = errors.Join(err, w.Close())
+	if err == nil {
+		return
+	}
+	at.failStorage(fmt.Errorf("keep the log %s: %w", name, err))
+	// Read on, so that the executor is not held up on its way to its end.
+	_, _ = io.Copy(io.Discard, from)
+}
+
+func (at *attempt) logWriter(name bundle.Stream, left *atomic.Int64) io.WriteCloser {
+	q := &quotaWriter{dst: at.spool.streams[name], left: left, quota: at.agent.config.SpoolQuota}
+	q.reached = func() {
+		at.log.Warn("the log quota is used up", "stream", string(name), "bytes", q.quota)
+		at.notices.add("log_quota_reached", map[string]any{"stream": name, "quota_bytes": q.quota})
+	}
+	return logWriter{Writer: masker.NewWriter(q, at.mask), quota: q}
+}

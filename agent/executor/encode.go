@@ -1,0 +1,48 @@
+package executor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// MaxLine bounds one message, its newline included, in bytes.
+const MaxLine = 64 << 10
+
+// EncodeMessage gives the message as one line, newline included. Fields that
+// say nothing are left out. What DecodeMessage would refuse is an error.
+func EncodeMessage(m Message) ([]byte, error) {
+	kind := m.Kind()
+	if kind == "" {
+		return nil, errors.New("encode a message: it is empty")
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
+	}
+	body, err := json.Marshal(m.body())
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
+	}
+	for name, value := range fields {
+		if s := string(value); s == "null" || s == `""` {
+			delete(fields, name)
+		}
+	}
+	fields["type"] = json.RawMessage(`"` + kind + `"`)
+	line, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
+	}
+	if len(line)+1 > MaxLine {
+		return nil, fmt.Errorf("encode a message: %s: %d bytes, the limit is %d; put it into an artifact", kind, len(line)+1, MaxLine)
+	}
+	if bytes.IndexByte(line, '\n') >= 0 {
+		return nil, fmt.Errorf("encode a message: %s: a newline inside", kind)
+	}
+	return append(line, '\n'), nil
+}

@@ -1,0 +1,135 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// LevelProcess is the weakest isolation level and the only one made here.
+const LevelProcess = "process"
+
+// Limits bound one executor. Zero leaves what the runner itself has. A limit
+// never raises: where the runner's own hard limit is lower, that one holds.
+type Limits struct {
+	// OpenFiles is RLIMIT_NOFILE, a count.
+	OpenFiles uint64 `json:"open_files,omitempty"`
+	// Processes is RLIMIT_NPROC, a count. The kernel counts every process of
+	// the user and exempts root, so it is of use only with a user of its own.
+	// With a private cgroup it is also pids.max, which counts this tree alone.
+	Processes uint64 `json:"processes,omitempty"`
+	// FileSize is RLIMIT_FSIZE, in bytes.
+	FileSize uint64 `json:"file_size,omitempty"`
+	// AddressSpace is RLIMIT_AS of each process, in bytes.
+	AddressSpace uint64 `json:"address_space,omitempty"`
+	// Memory is memory.max of the private cgroup, in bytes; without a cgroup
+	// that has the controller it is not applied, and Applied says so.
+	Memory uint64 `json:"memory,omitempty"`
+	// OOMScoreAdj (0 to 1000) makes the kernel prefer the executor to the
+	// agent when memory runs out.
+	OOMScoreAdj int `json:"oom_score_adj,omitempty"`
+}
+
+// Applied is what was really done, read back where it can be. It is recorded
+// with the attempt.
+type Applied struct {
+	Level      string `json:"level"`
+	Session    bool   `json:"session"`
+	Subreaper  bool   `json:"subreaper"`
+	NoNewPrivs bool   `json:"no_new_privs"`
+	UID        int    `json:"uid"`
+	GID        int    `json:"gid"`
+	// Limits by name: core, nofile, nproc, fsize, as, oom_score_adj, and of the
+	// cgroup pids.max and memory.max.
+	Limits map[string]int64 `json:"limits"`
+	// Cgroup is the folder of the private cgroup, empty without one.
+	Cgroup string `json:"cgroup,omitempty"`
+	// NotApplied names what was asked for and could not be had, with why.
+	NotApplied []string `json:"not_applied,omitempty"`
+}
+
+// Apply sets the limits on the calling process; the executor's own process
+// calls it just before exec. Core dumps are always off: a dump holds secrets.
+func (l Limits) Apply(a *Applied) error {
+	if a.Limits == nil {
+		a.Limits = map[string]int64{}
+	}
+	zero := unix.Rlimit{}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &zero); err != nil {
+		return fmt.Errorf("turn core dumps off: %w", err)
+	}
+	a.Limits["core"] = 0
+	for _, r := range []struct {
+		name string
+		kind int
+		want uint64
+	}{
+		{"nofile", unix.RLIMIT_NOFILE, l.OpenFiles},
+		{"nproc", unix.RLIMIT_NPROC, l.Processes},
+		{"fsize", unix.RLIMIT_FSIZE, l.FileSize},
+		{"as", unix.RLIMIT_AS, l.AddressSpace},
+	} {
+		if r.want == 0 {
+			continue
+		}
+		got, err := lower(r.kind, r.want)
+		if err != nil {
+			return fmt.Errorf("limit %s to %d: %w", r.name, r.want, err)
+		}
+		a.Limits[r.name] = int64(got)
+	}
+	if l.OOMScoreAdj > 0 {
+		a.oomScoreAdj(l.OOMScoreAdj)
+	}
+	return nil
+}
+
+func lower(kind int, want uint64) (uint64, error) {
+	var have unix.Rlimit
+	if err := unix.Getrlimit(kind, &have); err != nil {
+		return 0, err
+	}
+	n := min(want, have.Max)
+	lim := unix.Rlimit{Cur: n, Max: n}
+	return n, unix.Setrlimit(kind, &lim)
+}
+
+// oomScoreAdj raises the score. Only lowering needs a privilege, so a refusal
+// means that it stands higher already or that /proc is read-only.
+func (a *Applied) oomScoreAdj(want int) {
+	err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(want)), 0)
+	if err != nil {
+		a.NotApplied = append(a.NotApplied, "oom_score_adj: "+reason(err))
+		return
+	}
+	a.Limits["oom_score_adj"] = int64(want)
+}
+
+// ForbidNewPrivileges makes set-uid programs powerless for the calling thread
+// and all that it executes. The caller must have locked its thread.
+func ForbidNewPrivileges() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid new privileges: %w", err)
+	}
+	return nil
+}
+
+// BecomeSubreaper makes the calling process the parent of every orphan below it.
+func BecomeSubreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the subreaper: %w", err)
+	}
+	return nil
+}
+
+func reason(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return err.Error()
+}

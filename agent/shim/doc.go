@@ -1,0 +1,22 @@
+// Package shim runs one executor under a parent process of its own, the shim,
+// which applies isolation, owns the deadline, ends the whole process tree, and
+// proves that it is gone.
+//
+// The agent's side is Start and Process. The shim's side is Main, which the
+// hidden verb "execution-plane shim" calls in a process of its own; it starts
+// itself once more (the stage "exec") to set what must be set in the
+// executor's process before exec. CleanUp ends and removes what a crashed
+// agent left behind.
+//
+// The two sides speak JSON lines over the shim's stdin and stdout (wire.go).
+// They are always the same build, so these lines may change freely; the
+// executor protocol may not.
+//
+// What holds the promise: the shim is a subreaper, so every orphan of the tree
+// becomes its child, and wait4 answering ECHILD means that no process of the
+// tree is left. Only what asks a daemon outside the tree to start something
+// (a container engine, systemd, cron) escapes that.
+//
+// The shim's loop is one goroutine on the main thread. Keep it so: the parent
+// death signal of the executor belongs to the thread that forked it.
+package shim

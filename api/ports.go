@@ -1,0 +1,122 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/commands"
+	"github.com/platform-core/execution-plane-service/dispatch"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/projections"
+)
+
+// Commands changes attempts, runners and tokens. Each method is durable when it
+// returns, takes effect once for one Meta.CommandID, and refuses with a
+// *domain.Error. *commands.Service is the one there is.
+type Commands interface {
+	Submit(ctx context.Context, m commands.Meta, spec *domain.JobSpec, raw []byte) (commands.Submitted, error)
+	DryRun(ctx context.Context, spec *domain.JobSpec, raw []byte) (commands.DryRun, error)
+	Stop(ctx context.Context, m commands.Meta, id domain.AttemptID, reason domain.StopReason, text string) (domain.Attempt, error)
+	Requeue(ctx context.Context, m commands.Meta, id domain.AttemptID, text string) (domain.Attempt, error)
+	Attempt(ctx context.Context, id domain.AttemptID) (domain.Attempt, error)
+
+	Start(ctx context.Context, m commands.Meta, call commands.LeaseCall, isolation string) (domain.Attempt, error)
+	Report(ctx context.Context, m commands.Meta, parts []commands.LeaseReport) []commands.ReportResult
+	RecordEvidence(ctx context.Context, m commands.Meta, call commands.LeaseCall, e domain.EvidenceRecorded, detail string) (domain.EvidenceID, error)
+	RecordFact(ctx context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event) error
+	Complete(ctx context.Context, m commands.Meta, call commands.LeaseCall, claim domain.Claim, environment []byte) (domain.Attempt, error)
+	Release(ctx context.Context, m commands.Meta, call commands.LeaseCall, reason string) error
+
+	RegisterRunner(ctx context.Context, m commands.Meta, r commands.RegisterRunner) (commands.Registered, error)
+	ChangeRunner(ctx context.Context, m commands.Meta, id domain.RunnerID, change, text string) (domain.Runner, error)
+	CreateToken(ctx context.Context, m commands.Meta, t domain.TokenCreated) error
+	RevokeToken(ctx context.Context, m commands.Meta, id domain.TokenID, text string) error
+	CreateEnrolment(ctx context.Context, m commands.Meta, e domain.EnrolmentCreated) error
+}
+
+// Dispatch gives work to runners and knows why an attempt waits.
+// *dispatch.Dispatcher is the one there is.
+type Dispatch interface {
+	// Next waits at most wait for something that the runner does not know yet and
+	// holds no database connection meanwhile. The same hashes give the same offers.
+	Next(ctx context.Context, runner domain.RunnerID, r dispatch.NextRequest, wait time.Duration) (dispatch.Next, error)
+	// Explain says why an attempt is where it is; not_found if there is none.
+	Explain(ctx context.Context, id domain.AttemptID) (dispatch.Explanation, error)
+	// Fits says for each registered runner whether it fits the spec.
+	Fits(ctx context.Context, spec *domain.JobSpec) ([]dispatch.Fit, error)
+	// WaitEnd waits at most wait for the attempt to close, without a database
+	// connection, and returns it as it is then; not_found if there is none.
+	WaitEnd(ctx context.Context, id domain.AttemptID, wait time.Duration) (domain.Attempt, error)
+	// Evicted ends the leases of a runner that was evicted.
+	Evicted(ctx context.Context, id domain.RunnerID) error
+}
+
+// Announcement is an artifact that a runner has, or has stored.
+type Announcement struct {
+	Name        string
+	Type        string
+	Output      bool
+	Sensitivity string
+	MediaType   string
+	Bytes       int64
+	SHA256      string
+	Inline      json.RawMessage
+}
+
+// Intake takes bytes from runners.
+type Intake interface {
+	// StoreLog makes a chunk of encoded frames durable before it returns. have is
+	// the number of content bytes stored, also with an error of kind offset.
+	StoreLog(ctx context.Context, m commands.Meta, call commands.LeaseCall, stream string, offset int64, frames []byte) (have int64, err error)
+	// Announce registers an artifact whose bytes are stored, or says where to put them.
+	Announce(ctx context.Context, m commands.Meta, call commands.LeaseCall, a Announcement) (wire.ArtifactAnswer, error)
+}
+
+// Logs reads what runners stored.
+type Logs interface {
+	// Read returns at most limit content bytes from offset on. complete says that
+	// the stream ends after them and no byte of it is missing. An offset that is
+	// not stored yet is an error of kind offset.
+	Read(ctx context.Context, id domain.AttemptID, stream string, offset int64, limit int) (data []byte, complete bool, err error)
+	// Manifest returns the sealed manifest's bytes; not_found before the seal.
+	Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error)
+}
+
+// Reads are the read models. They show what was acknowledged: their rows are
+// written with the events. What does not exist is an error of kind not_found.
+// *projections.Reader is the one there is.
+type Reads interface {
+	// Attempts lists the newest first. after is a next of an earlier answer; one
+	// that cannot be read is an error of kind malformed.
+	Attempts(ctx context.Context, f projections.AttemptFilter, after string, limit int) (items []projections.AttemptView, next string, err error)
+	Attempt(ctx context.Context, id domain.AttemptID) (projections.AttemptView, error)
+	Artifacts(ctx context.Context, id domain.AttemptID) ([]projections.ArtifactView, error)
+	Runners(ctx context.Context) ([]projections.RunnerView, error)
+	Runner(ctx context.Context, id domain.RunnerID) (projections.RunnerView, error)
+	Tokens(ctx context.Context) ([]projections.TokenView, error)
+	Token(ctx context.Context, id domain.TokenID) (projections.TokenView, error)
+	Enrolment(ctx context.Context, id domain.EnrolmentID) (projections.EnrolmentView, error)
+	// SeenRunner notes that the runner was heard of now.
+	SeenRunner(ctx context.Context, id domain.RunnerID) error
+}
+
+// Streams reads single streams and texts of the ledger.
+type Streams interface {
+	ReadStream(ctx context.Context, stream eventstore.StreamID, after int64, limit int) ([]eventstore.Event, error)
+	ReadText(ctx context.Context, digest eventstore.Digest) (eventstore.Text, error)
+}
+
+// Policies finds a policy bundle by its digest (hex), the active one or one that
+// a running attempt still decides with.
+type Policies interface {
+	Bundle(digest string) (*policy.Bundle, bool)
+}
+
+// Health says how the parts of the service are. It answers within ctx.
+type Health interface {
+	Checks(ctx context.Context) map[string]wire.Check
+}

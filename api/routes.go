@@ -1,0 +1,216 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/bundle"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// KeyRule says what a route does with the header Idempotency-Key.
+type KeyRule string
+
+// The rules. A request without a key where one is optional gets one that nobody
+// can repeat.
+const (
+	KeyNone     KeyRule = "none"     // reads
+	KeyOptional KeyRule = "optional" // the service makes one
+	KeyRequired KeyRule = "required" // 400 without
+	KeyInBody   KeyRule = "in_body"  // the command's id is the JobSpec's attempt_id
+)
+
+// Route is one row of the route table.
+type Route struct {
+	Method  string
+	Path    string // as gorilla/mux writes it
+	Summary string // one line
+	// Roles may use the route. Empty: everybody, without a token.
+	Roles []string
+	// Enrolment says that an enrolment token is good too.
+	Enrolment bool
+	// Own says that a runner may name only itself in the path's id.
+	Own bool
+	// Lease says that the headers Lease-Token and Lease-Epoch are required.
+	Lease bool
+	Key   KeyRule
+	Query []string // the parameters that are known
+	// Request and Response are zero values of the types in JSON; nil for none or
+	// for bytes, whose media type is then in RequestMedia and ResponseMedia.
+	Request, Response           any
+	RequestMedia, ResponseMedia string
+	// Success are the statuses of success; Errors the kinds of refusal beside
+	// those that follow from the rest of the row (see Refusals).
+	Success []int
+	Errors  []domain.Kind
+	// OddText says that texts of the body are made storable rather than refused:
+	// they repeat what a tool printed.
+	OddText bool
+	MaxBody int // bytes; 0 for MaxBody
+	// Held says that the request may be held up to MaxWait seconds.
+	Held bool
+	// NoPrefix routes are for probes and are not logged above debug.
+	Quiet bool
+
+	handle func(*server, *request) error
+}
+
+// The sets of roles that the table speaks of.
+var (
+	readers   = []string{domain.RoleControlPlane, domain.RoleAuditor, domain.RoleViewer, domain.RoleOperator}
+	feeders   = []string{domain.RoleControlPlane, domain.RoleAuditor, domain.RoleOperator}
+	submitter = []string{domain.RoleControlPlane, domain.RoleOperator}
+	operators = []string{domain.RoleOperator}
+	overseers = []string{domain.RoleAuditor, domain.RoleOperator}
+	runner    = []string{domain.RoleRunner}
+	everyone  = []string{domain.RoleControlPlane, domain.RoleRunner, domain.RoleAuditor, domain.RoleViewer, domain.RoleOperator}
+)
+
+var attemptFilters = []string{"operation_id", "plan_node_id", "status", "failure_code", "runner_id", "job_type", "action", "environment",
+	"resource_id", "requested_by", "id_prefix", "since", "until", "after", "limit"}
+
+const (
+	mediaJSON   = "application/json"
+	mediaBytes  = "application/octet-stream"
+	mediaNDJSON = "application/x-ndjson"
+	mediaSSE    = "text/event-stream"
+)
+
+// kindsOf is short for a row's refusals.
+func kindsOf(k ...domain.Kind) []domain.Kind { return k }
+
+// fence are the refusals of a lease's write by its attempt.
+var fence = kindsOf(domain.KindNotFound, domain.KindGone, domain.KindConflict)
+
+var ok200 = []int{http.StatusOK}
+
+// routes is the one table. Order is that of docs/api.md.
+var routes = []Route{
+	{Method: "POST", Path: "/v1/attempts", Summary: "Submit a JobSpec, or try it with dry_run.", Roles: submitter, Key: KeyInBody, Query: []string{"dry_run"},
+		Request: domain.JobSpec{}, Response: wire.Receipt{}, Success: []int{200, 201}, Errors: kindsOf(domain.KindInvalid, domain.KindConflict, domain.KindOverloaded), handle: (*server).submit},
+	{Method: "GET", Path: "/v1/attempts", Summary: "List attempts, the newest first.", Roles: readers, Query: attemptFilters,
+		Response: wire.Page[wire.Attempt]{}, Success: ok200, handle: (*server).listAttempts},
+	{Method: "GET", Path: "/v1/attempts/{id}", Summary: "Show one attempt.", Roles: readers,
+		Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getAttempt},
+	{Method: "GET", Path: "/v1/attempts/{id}/result", Summary: "The ExecutionResult, once there is one.", Roles: readers, Query: []string{"wait"}, Held: true,
+		Response: domain.ExecutionResult{}, Success: []int{200, 202, 304}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getResult},
+	{Method: "GET", Path: "/v1/attempts/{id}/events", Summary: "The attempt's events with exact bytes and hashes.", Roles: readers, Query: []string{"after", "limit"}, Held: true,
+		Response: wire.Page[wire.Event]{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getAttemptEvents},
+	{Method: "GET", Path: "/v1/attempts/{id}/state", Summary: "The attempt folded up to a version or a moment.", Roles: readers, Query: []string{"version", "at"},
+		Response: wire.AttemptState{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getState},
+	{Method: "GET", Path: "/v1/attempts/{id}/log", Summary: "Bytes of a log stream, or follow it.", Roles: readers, Query: []string{"stream", "offset", "limit", "follow"}, Held: true,
+		ResponseMedia: mediaBytes, Success: ok200, Errors: kindsOf(domain.KindNotFound, domain.KindOffset), handle: (*server).getLog},
+	{Method: "GET", Path: "/v1/attempts/{id}/artifacts", Summary: "What the attempt stored.", Roles: readers,
+		Response: wire.Page[wire.Artifact]{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getArtifacts},
+	{Method: "GET", Path: "/v1/attempts/{id}/evidence", Summary: "What the attempt observed.", Roles: readers,
+		Response: wire.Page[wire.Evidence]{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getEvidence},
+	{Method: "GET", Path: "/v1/attempts/{id}/bundle", Summary: "The sealed bundle's manifest.", Roles: readers,
+		ResponseMedia: mediaJSON, Success: []int{200, 304}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getBundle},
+	{Method: "GET", Path: "/v1/attempts/{id}/explain", Summary: "Why the attempt is where it is.", Roles: readers,
+		Response: wire.Explanation{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getExplanation},
+	{Method: "POST", Path: "/v1/attempts/{id}/cancel", Summary: "Ask the attempt to stop.", Roles: submitter, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).cancel},
+	{Method: "POST", Path: "/v1/attempts/{id}/abort", Summary: "End the attempt as an operator.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).abort},
+	{Method: "POST", Path: "/v1/attempts/{id}/requeue", Summary: "Take an offer back that was not started.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: (*server).requeue},
+	{Method: "GET", Path: "/v1/results", Summary: "Results in the order of the feed.", Roles: feeders, Query: []string{"after", "limit", "wait"}, Held: true,
+		Response: wire.Page[wire.ResultItem]{}, Success: ok200, handle: (*server).listResults},
+	{Method: "GET", Path: "/v1/events", Summary: "All events in the order of the feed.", Roles: feeders, Query: []string{"after", "limit"}, Held: true,
+		ResponseMedia: mediaNDJSON, Success: ok200, handle: (*server).listEvents},
+	{Method: "GET", Path: "/v1/actions", Summary: "What a JobSpec can ask for.", Roles: everyone,
+		Response: wire.Page[wire.Action]{}, Success: ok200, handle: (*server).listActions},
+	{Method: "GET", Path: "/v1/actions/{action}/schema", Summary: "The JSON Schema of an action's parameters.", Roles: everyone,
+		ResponseMedia: mediaSchema, Success: []int{200, 304}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getActionSchema},
+
+	{Method: "POST", Path: "/v1/runners", Summary: "Enrol or register a runner.", Roles: runner, Enrolment: true, Key: KeyRequired,
+		Request: wire.Registration{}, Response: wire.Registered{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).register},
+	{Method: "GET", Path: "/v1/runners", Summary: "List the runners.", Roles: readers,
+		Response: wire.Page[wire.Runner]{}, Success: ok200, handle: (*server).listRunners},
+	{Method: "GET", Path: "/v1/runners/{id}", Summary: "Show one runner.", Roles: readers,
+		Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getRunner},
+	{Method: "POST", Path: "/v1/runners/{id}/commands", Summary: "Wait for offers, stops and drains.", Roles: runner, Own: true, Key: KeyRequired, Query: []string{"wait"}, Held: true,
+		Request: wire.CommandsRequest{}, Response: wire.Commands{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindGone), handle: (*server).commandsFor},
+	{Method: "POST", Path: "/v1/runners/{id}/report", Summary: "Heartbeats and progress of all leases.", Roles: runner, Own: true, Key: KeyRequired, OddText: true,
+		Request: wire.ReportRequest{}, Response: wire.ReportAnswer{}, Success: ok200, Errors: kindsOf(domain.KindInvalid), handle: (*server).report},
+	{Method: "POST", Path: "/v1/runners/{id}/pause", Summary: "Give the runner no new lease.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("pause")},
+	{Method: "POST", Path: "/v1/runners/{id}/resume", Summary: "Undo pause and drain.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("resume")},
+	{Method: "POST", Path: "/v1/runners/{id}/drain", Summary: "Let the runner finish and leave.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("drain")},
+	{Method: "POST", Path: "/v1/runners/{id}/evict", Summary: "Give the runner up; its leases end at once.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("evict")},
+
+	{Method: "POST", Path: "/v1/leases/{id}/start", Summary: "Begin the attempt.", Roles: runner, Lease: true, Key: KeyRequired,
+		Request: wire.StartRequest{}, Response: wire.Started{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).start},
+	{Method: "POST", Path: "/v1/leases/{id}/log", Summary: "Store a chunk of log.", Roles: runner, Lease: true, Key: KeyRequired, Query: []string{"stream", "offset"},
+		RequestMedia: mediaBytes, MaxBody: bundle.MaxChunkEncoded, Response: wire.LogAnswer{}, Success: ok200,
+		Errors: append(kindsOf(domain.KindInvalid, domain.KindOffset), fence...), handle: (*server).storeLog},
+	{Method: "POST", Path: "/v1/leases/{id}/artifacts", Summary: "Announce or register an artifact.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
+		Request: wire.ArtifactRequest{}, Response: wire.ArtifactAnswer{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).announce},
+	{Method: "POST", Path: "/v1/leases/{id}/evidence", Summary: "Record an observation.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
+		Request: wire.EvidenceRequest{}, Response: wire.EvidenceAnswer{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).recordEvidence},
+	{Method: "POST", Path: "/v1/leases/{id}/facts", Summary: "Record what only the runner can know.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
+		Request: wire.FactRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).recordFact},
+	{Method: "POST", Path: "/v1/leases/{id}/complete", Summary: "Say how the work ended.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
+		Request: wire.CompleteRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).complete},
+	{Method: "POST", Path: "/v1/leases/{id}/release", Summary: "Give the lease back before start.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
+		Request: wire.ReleaseRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).release},
+	{Method: "GET", Path: "/v1/policy/bundles/{digest}", Summary: "A policy bundle as an archive.", Roles: append(slices.Clone(runner), overseers...),
+		ResponseMedia: mediaTar, Success: []int{200, 304}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getPolicyBundle},
+
+	{Method: "GET", Path: "/v1/tokens", Summary: "List the tokens, without secrets.", Roles: overseers,
+		Response: wire.Page[wire.Token]{}, Success: ok200, handle: (*server).listTokens},
+	{Method: "POST", Path: "/v1/tokens", Summary: "Make a token; its secret is shown once.", Roles: operators, Key: KeyOptional,
+		Request: wire.TokenRequest{}, Response: wire.TokenSecret{}, Success: []int{201}, Errors: kindsOf(domain.KindInvalid, domain.KindConflict), handle: (*server).createToken},
+	{Method: "POST", Path: "/v1/tokens/{id}/revoke", Summary: "End a token.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Ack{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).revokeToken},
+	{Method: "POST", Path: "/v1/enrolments", Summary: "Let one runner into a pool.", Roles: operators, Key: KeyOptional,
+		Request: wire.EnrolmentRequest{}, Response: wire.EnrolmentSecret{}, Success: []int{201}, Errors: kindsOf(domain.KindInvalid, domain.KindConflict), handle: (*server).createEnrolment},
+
+	{Method: "GET", Path: "/livez", Summary: "Whether the process answers.", ResponseMedia: "text/plain", Success: ok200, Quiet: true, handle: (*server).live},
+	{Method: "GET", Path: "/readyz", Summary: "Whether the service can do its work.", Response: wire.Ready{}, Success: []int{200, 503}, Quiet: true, handle: (*server).ready},
+	{Method: "GET", Path: "/metrics", Summary: "Metrics in Prometheus' text format.", ResponseMedia: "text/plain", Success: ok200, Quiet: true, handle: (*server).serveMetrics},
+	{Method: "GET", Path: "/openapi.json", Summary: "The OpenAPI document.", Response: json.RawMessage{}, Success: []int{200, 304}, Quiet: true, handle: (*server).serveOpenAPI},
+}
+
+// Media types of single routes.
+const (
+	mediaSchema = "application/schema+json"
+	mediaTar    = "application/x-tar"
+)
+
+// Routes returns the table, for documentation and tests.
+func Routes() []Route { return slices.Clone(routes) }
+
+// Public says that the route needs no token.
+func (r *Route) Public() bool { return len(r.Roles) == 0 }
+
+// HasBody says that the route takes a body.
+func (r *Route) HasBody() bool { return r.Request != nil || r.RequestMedia != "" }
+
+// Refusals are all kinds of error that the route answers with, in the order in
+// which they are looked for.
+func (r *Route) Refusals() []domain.Kind {
+	var out []domain.Kind
+	if !r.Public() {
+		out = append(out, domain.KindUnauthenticated, domain.KindForbidden)
+		// Even a route without parameters refuses unknown ones.
+		out = append(out, domain.KindMalformed)
+	}
+	for _, k := range []domain.Kind{domain.KindNotFound, domain.KindGone, domain.KindConflict, domain.KindInvalid, domain.KindOffset} {
+		if slices.Contains(r.Errors, k) {
+			out = append(out, k)
+		}
+	}
+	if slices.Contains(r.Errors, domain.KindOverloaded) || r.Held {
+		out = append(out, domain.KindOverloaded)
+	}
+	if !r.Public() {
+		out = append(out, domain.KindInternal, domain.KindUnavailable)
+	}
+	return out
+}

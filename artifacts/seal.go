@@ -1,0 +1,278 @@
+package artifacts
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/bundle"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// sealing builds one attempt's bundle. It may be done again after a clash: what
+// was put under a digest stays right.
+type sealing struct {
+	ctx     context.Context
+	w       *Sealer
+	a       domain.Attempt
+	prefix  string
+	events  []stored
+	created domain.Created
+	end     *domain.Completed
+	m       bundle.Manifest
+	bytes   int64
+}
+
+// build puts what is missing of the bundle into object storage and returns the
+// event that names it.
+func (w *Sealer) build(ctx context.Context, a domain.Attempt) (domain.Sealed, error) {
+	s := &sealing{ctx: ctx, w: w, a: a, prefix: prefixOf(a)}
+	var err error
+	if s.events, err = readStream(ctx, w.Store, a.ID); err != nil {
+		return domain.Sealed{}, err
+	}
+	spec, err := bundle.ParseSHA256(a.SpecDigest)
+	if err != nil {
+		return domain.Sealed{}, err
+	}
+	s.m = bundle.Manifest{
+		Schema: bundle.ManifestSchema, BundleID: bundle.BundleID(a.ID.UUID()), AttemptID: a.ID.UUID(), OperationID: a.OperationID.UUID(),
+		PlanNodeID: a.PlanNodeID, JobSpecSHA256: spec, State: bundle.Complete,
+	}
+	for _, step := range []func() error{s.collect, s.sumLogs, s.findGaps, s.putJobSpec, s.putEnvironment, s.putEvents} {
+		if err := step(); err != nil {
+			return domain.Sealed{}, err
+		}
+	}
+	if len(s.m.Gaps) > 0 {
+		s.m.State = bundle.Incomplete
+	}
+	return s.putManifest()
+}
+
+// collect lists the chunks and artifacts that the stream names.
+func (s *sealing) collect() error {
+	for _, e := range s.events {
+		switch d := e.Event.(type) {
+		case domain.Created:
+			s.created = d
+		case domain.Completed:
+			s.end = &d
+		case domain.LogStored:
+			sum, err := bundle.ParseSHA256(d.SHA256)
+			if err != nil {
+				return err
+			}
+			s.add(bundle.Object{Name: d.Stream, Key: d.Key, Kind: bundle.KindLog, Type: "log_frames", Sensitivity: bundle.Internal,
+				Bytes: d.ObjectBytes, SHA256: sum, MediaType: "application/octet-stream", ProducedBy: s.runner(),
+				Log: &bundle.LogPart{Stream: bundle.Stream(d.Stream), Offset: d.Offset, Length: d.Bytes}})
+		case domain.ArtifactCreated:
+			if d.Key == "" {
+				continue // inline: its bytes stand in the event
+			}
+			sum, err := bundle.ParseSHA256(d.SHA256)
+			if err != nil {
+				return err
+			}
+			kind := bundle.KindArtifact
+			if d.Output {
+				kind = bundle.KindOutput
+			}
+			s.add(bundle.Object{Name: d.Name, Key: d.Key, Kind: kind, Type: d.Type, Sensitivity: bundle.Sensitivity(d.Sensitivity),
+				Bytes: d.Bytes, SHA256: sum, MediaType: d.MediaType, ProducedBy: s.runner()})
+		}
+	}
+	return nil
+}
+
+func (s *sealing) runner() string {
+	l := s.a.Lease
+	if l == nil {
+		l = s.a.LastLease
+	}
+	if l == nil {
+		return "service"
+	}
+	return "runner/" + l.RunnerID.String()
+}
+
+func (s *sealing) add(o bundle.Object) {
+	s.m.Objects = append(s.m.Objects, o)
+	s.bytes += o.Bytes
+}
+
+// sumLogs reads every chunk back, so that the manifest's digests are of what is
+// stored and not of what was claimed.
+func (s *sealing) sumLogs() error {
+	for _, stream := range bundle.Streams() {
+		h := sha256.New()
+		l := bundle.Log{Stream: stream}
+		for _, o := range s.m.Objects {
+			if o.Log == nil || o.Log.Stream != stream {
+				continue
+			}
+			content, err := s.chunk(o)
+			if err != nil {
+				return err
+			}
+			h.Write(content)
+			l.Bytes += o.Log.Length
+			l.Chunks++
+		}
+		declared := s.declared(stream)
+		if l.Chunks == 0 && declared == nil && s.a.Completed {
+			continue
+		}
+		h.Sum(l.SHA256[:0])
+		l.Complete = s.a.Completed && (declared == nil || declared.Bytes == l.Bytes && declared.SHA256 == l.SHA256.String())
+		if !l.Complete {
+			g := bundle.Gap{Kind: bundle.KindLog, Name: string(stream), From: l.Bytes, To: l.Bytes, Reason: s.reason()}
+			if declared != nil {
+				g.To = max(declared.Bytes, l.Bytes)
+				if declared.Bytes <= l.Bytes {
+					g.From, g.Reason = 0, "digest_differs"
+				}
+			}
+			l.SHA256 = bundle.SHA256{}
+			s.m.Gaps = append(s.m.Gaps, g)
+		}
+		s.m.Logs = append(s.m.Logs, l)
+	}
+	return nil
+}
+
+func (s *sealing) chunk(o bundle.Object) ([]byte, error) {
+	b, err := readObject(s.ctx, s.w.Objects, o.Key, o.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if bundle.Sum(b) != o.SHA256 {
+		return nil, fmt.Errorf("log chunk %s does not have the digest that the ledger names; restore it from a copy of the bucket", o.Key)
+	}
+	c, err := bundle.DecodeChunk(o.Log.Stream, o.Log.Offset, b)
+	if err != nil {
+		return nil, err
+	}
+	return c.Content(), nil
+}
+
+func (s *sealing) declared(stream bundle.Stream) *domain.ClaimedLog {
+	for i, d := range s.a.Declared {
+		if d.Stream == string(stream) {
+			return &s.a.Declared[i]
+		}
+	}
+	return nil
+}
+
+// reason says why bytes are missing.
+func (s *sealing) reason() string {
+	if s.a.Completed {
+		return "upload_lease_expired"
+	}
+	return "runner_lost"
+}
+
+// findGaps names artifacts that were announced and never came.
+func (s *sealing) findGaps() error {
+	for n := s.a.Artifacts; n < s.a.DeclaredArtifacts; n++ {
+		s.m.Gaps = append(s.m.Gaps, bundle.Gap{Kind: bundle.KindArtifact, Name: fmt.Sprintf("unregistered-%d", n+1), Reason: s.reason()})
+	}
+	return nil
+}
+
+func (s *sealing) putJobSpec() error {
+	raw, err := text(s.ctx, s.w.Store, s.created.SpecText)
+	if err != nil {
+		return fmt.Errorf("read the accepted JobSpec of %s: %w", s.a.ID, err)
+	}
+	return s.put(raw, bundle.Object{Name: "job_spec.json", Kind: bundle.KindJobSpec, Type: "job_spec", MediaType: "application/json"},
+		func(sum bundle.SHA256) string { return bundle.JobSpecKey(s.prefix, sum) })
+}
+
+// environment is what the attempt ran with; see docs/runner-agent.md for the
+// runner's part.
+type environment struct {
+	Runner       json.RawMessage      `json:"runner"` // as the agent reported; null if it never did
+	Isolation    string               `json:"isolation"`
+	PolicyDigest string               `json:"policy_digest"`
+	Clocks       domain.Clocks        `json:"clocks"`
+	Secrets      []domain.SecretInput `json:"secrets"` // references
+	StartedAt    *time.Time           `json:"started_at"`
+}
+
+func (s *sealing) putEnvironment() error {
+	e := environment{PolicyDigest: s.a.PolicyDigest, Clocks: s.a.Clocks, Secrets: s.created.Secrets, StartedAt: s.a.StartedAt}
+	for _, x := range s.events {
+		if d, ok := x.Event.(domain.Started); ok {
+			e.Isolation = d.Isolation
+		}
+	}
+	if s.end != nil {
+		raw, err := text(s.ctx, s.w.Store, s.end.Environment)
+		if err != nil {
+			return fmt.Errorf("read the environment of %s: %w", s.a.ID, err)
+		}
+		if len(raw) > 0 {
+			e.Runner = raw
+		}
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode the environment of %s: %w", s.a.ID, err)
+	}
+	return s.put(b, bundle.Object{Name: "environment.json", Kind: bundle.KindEnvironment, Type: "environment", MediaType: "application/json"},
+		func(sum bundle.SHA256) string { return bundle.EnvironmentKey(s.prefix, sum) })
+}
+
+func (s *sealing) putEvents() error {
+	var b []byte
+	var err error
+	for _, e := range s.events {
+		if b, err = eventstore.AppendLine(b, e.Raw); err != nil {
+			return err
+		}
+	}
+	return s.put(b, bundle.Object{Name: "events.jsonl", Kind: bundle.KindEvents, Type: "event_stream", MediaType: "application/jsonl"},
+		func(sum bundle.SHA256) string { return bundle.EventsKey(s.prefix, sum) })
+}
+
+// put stores an object of the service's own and lists it.
+func (s *sealing) put(b []byte, o bundle.Object, key func(bundle.SHA256) string) error {
+	o.SHA256, o.Bytes = bundle.Sum(b), int64(len(b))
+	o.Key, o.Sensitivity, o.ProducedBy = key(o.SHA256), bundle.Internal, "service"
+	if err := s.w.Objects.Put(s.ctx, o.Key, bytes.NewReader(b), o.Bytes, o.SHA256, objects.PutOptions{ContentType: o.MediaType}); err != nil {
+		return storageError("store "+o.Name, err)
+	}
+	s.add(o)
+	return nil
+}
+
+func (s *sealing) putManifest() (domain.Sealed, error) {
+	b, err := s.m.Encode()
+	if err != nil {
+		return domain.Sealed{}, fmt.Errorf("bundle of %s: %w", s.a.ID, err)
+	}
+	sum := bundle.Sum(b)
+	key := bundle.ManifestKey(s.prefix, sum)
+	if err := s.w.Objects.Put(s.ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
+		return domain.Sealed{}, storageError("store the manifest", err)
+	}
+	out := domain.Sealed{
+		State: string(s.m.State), URI: s.w.Objects.URI(key), ManifestSHA256: sum.String(),
+		Objects: len(s.m.Objects), Bytes: s.bytes, Gaps: len(s.m.Gaps),
+	}
+	for _, l := range s.m.Logs {
+		sl := domain.SealedLog{Stream: string(l.Stream), Bytes: l.Bytes, Complete: l.Complete, Chunks: l.Chunks}
+		if l.Complete {
+			sl.SHA256 = l.SHA256.String()
+		}
+		out.Logs = append(out.Logs, sl)
+	}
+	return out, nil
+}

@@ -1,0 +1,24 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/projections"
+)
+
+// NewIndex is the index over the read models.
+func NewIndex(r *projections.Reader) Index { return readerIndex{r} }
+
+type readerIndex struct{ *projections.Reader }
+
+func (i readerIndex) Lease(ctx context.Context, id domain.LeaseID) (LeaseRecord, error) {
+	v, err := i.LeaseByID(ctx, id)
+	if err != nil {
+		return LeaseRecord{}, err
+	}
+	return LeaseRecord{
+		AttemptID: domain.NewID[domain.AttemptID](v.AttemptID), RunnerID: domain.NewID[domain.RunnerID](v.RunnerID),
+		Epoch: v.Epoch, TokenSHA256: v.TokenSHA256,
+	}, nil
+}

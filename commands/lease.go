@@ -1,0 +1,120 @@
+package commands
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// onLease carries out a runner's write on the attempt that its lease names.
+//
+// Order of refusal: 403 not yours, 404 unknown lease, 410 ended, 409 old. The
+// lease and its token are checked against the index first, then by the domain
+// against the state that the append's expected version protects. A refusal is a
+// fact of the runner's stream, once per attempt, epoch and kind of write.
+func (s *Service) onLease(ctx context.Context, m Meta, call LeaseCall, kind string,
+	decide func(a domain.Attempt, f domain.Fence, now time.Time) (decision, error)) (result[domain.Attempt], error) {
+	rec, f, err := s.fence(ctx, call)
+	if err != nil {
+		if !rec.AttemptID.IsZero() {
+			s.noteRefusal(ctx, call.RunnerID, rec.AttemptID, call.Epoch, kind, err)
+		}
+		return result[domain.Attempt]{}, err
+	}
+	r, err := carryOut(ctx, s, attempts, AttemptStream(rec.AttemptID), m, eventstore.ClassUrgent,
+		func(a domain.Attempt, now time.Time) (decision, error) { return decide(a, f, now) })
+	if err != nil {
+		s.noteRefusal(ctx, call.RunnerID, rec.AttemptID, call.Epoch, kind, err)
+		if errors.Is(err, domain.ErrLeaseLost) {
+			// Whoever sees first that time is up says so in the ledger.
+			if _, terr := s.Tick(ctx, rec.AttemptID, TickOptions{}); terr != nil {
+				s.Log.WarnContext(ctx, "expiring a lost lease failed; the sweeper will", "attempt_id", rec.AttemptID.String(), "error", terr)
+			}
+		}
+	}
+	return r, err
+}
+
+// fence checks a call against the lease index.
+func (s *Service) fence(ctx context.Context, call LeaseCall) (LeaseRecord, domain.Fence, error) {
+	rec, err := s.Index.Lease(ctx, call.LeaseID)
+	if err != nil {
+		return rec, domain.Fence{}, err
+	}
+	sum := sha256.Sum256([]byte(call.Token))
+	token := hex.EncodeToString(sum[:])
+	if rec.RunnerID != call.RunnerID || subtle.ConstantTimeCompare([]byte(token), []byte(rec.TokenSHA256)) != 1 {
+		return rec, domain.Fence{}, domain.ErrNotHolder
+	}
+	resumed, err := s.ResumedAt(ctx)
+	if err != nil {
+		return rec, domain.Fence{}, err
+	}
+	return rec, domain.Fence{RunnerID: call.RunnerID, Epoch: call.Epoch, TokenSHA256: token, ResumedAt: resumed}, nil
+}
+
+// noteRefusal keeps a refused write as a fact of the runner. Its id is derived,
+// so a flood of refused writes is one event.
+func (s *Service) noteRefusal(ctx context.Context, runner domain.RunnerID, attempt domain.AttemptID, epoch int64, kind string, refusal error) {
+	var e *domain.Error
+	if !errors.As(refusal, &e) {
+		return
+	}
+	switch e.Kind {
+	case domain.KindForbidden, domain.KindConflict, domain.KindGone:
+	default:
+		return
+	}
+	id := domain.DeriveCommandID(uuid.NewSHA1(runner.UUID(), []byte(attempt.String())), "refused/"+kind+"/"+strconv.FormatInt(epoch, 10))
+	m := internalMeta("refusal", id)
+	_, err := carryOut(ctx, s, runnerStreams, RunnerStream(runner), m, eventstore.ClassUrgent,
+		func(r domain.Runner, now time.Time) (decision, error) {
+			events, err := domain.DecideRunner(r, domain.RefuseWrite{Refused: domain.RunnerWriteRefused{
+				AttemptID: attempt, Epoch: epoch, Command: kind, Reason: e.Code}}, now)
+			return decision{events: events}, err
+		})
+	if err != nil {
+		s.Log.WarnContext(ctx, "recording a refused write failed", "runner_id", runner.String(), "attempt_id", attempt.String(), "error", err)
+	}
+}
+
+// resumedCache keeps resumed_at for a moment: it moves seldom, and only forward.
+type resumedCache struct {
+	mu   sync.Mutex
+	at   time.Time // guarded by mu
+	read time.Time // when it was read, by the local clock; guarded by mu
+}
+
+// resumedFor is how long a replica may not know that another moved resumed_at.
+// An old value only makes a lease look dead too early by this much, and sweeps
+// never use the cache.
+const resumedFor = time.Second
+
+// ResumedAt is when the service last came back from being away.
+func (s *Service) ResumedAt(ctx context.Context) (time.Time, error) {
+	s.resumed.mu.Lock()
+	defer s.resumed.mu.Unlock()
+	if !s.resumed.read.IsZero() && time.Since(s.resumed.read) < resumedFor {
+		return s.resumed.at, nil
+	}
+	l, err := s.Store.Load(ctx, ServiceStream, uuid.Nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	st, err := fold(ctx, s.Store, service, ServiceStream, l.Head)
+	if err != nil {
+		return time.Time{}, err
+	}
+	s.resumed.at, s.resumed.read = st.ResumedAt, time.Now()
+	return st.ResumedAt, nil
+}

@@ -1,0 +1,64 @@
+package commands
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// Offer leases a queued attempt to one runner. The command's id follows from the
+// attempt and the runner's token hash, so that a repeated request for work makes
+// no second lease. Where the active policy bundle is not the one that decided
+// last, it decides again first; a refusal then ends the attempt. An error of kind
+// conflict or gone means that another was faster.
+func (s *Service) Offer(ctx context.Context, id domain.AttemptID, specText string, o domain.Offer) (domain.Attempt, error) {
+	m := internalMeta("dispatcher", domain.DeriveCommandID(id.UUID(), "offer/"+o.TokenSHA256))
+	o.PolicyDigest = s.Policy().Digest()
+	r, err := carryOut(ctx, s, attempts, AttemptStream(id), m, eventstore.ClassUrgent,
+		func(a domain.Attempt, now time.Time) (decision, error) {
+			o := o
+			if a.PolicyDigest != o.PolicyDigest && a.Phase == domain.PhaseQueued {
+				verdict, err := s.decideAgain(ctx, specText)
+				if err != nil {
+					return decision{}, err
+				}
+				o.Policy = verdict
+			}
+			events, err := domain.DecideAttempt(a, o, now)
+			return decision{events: events}, err
+		})
+	return r.State, err
+}
+
+// decideAgain asks the active bundle about an accepted JobSpec.
+func (s *Service) decideAgain(ctx context.Context, specText string) (*domain.PolicyDecided, error) {
+	spec, _, err := s.JobSpec(ctx, specText)
+	if err != nil {
+		return nil, err
+	}
+	verdict, _ := s.decidePolicy(spec)
+	e := policyEvent("offer", verdict)
+	return &e, nil
+}
+
+// JobSpec reads an accepted JobSpec by the digest of its text.
+func (s *Service) JobSpec(ctx context.Context, specText string) (*domain.JobSpec, []byte, error) {
+	var d eventstore.Digest
+	if n, err := hex.Decode(d[:], []byte(specText)); err != nil || n != len(d) {
+		return nil, nil, fmt.Errorf("the digest of a JobSpec's text is not 64 hex digits: %q", specText)
+	}
+	t, err := s.Store.ReadText(ctx, d)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read an accepted JobSpec: %w", err)
+	}
+	var spec domain.JobSpec
+	if err := json.Unmarshal(t.Bytes, &spec); err != nil {
+		return nil, nil, fmt.Errorf("decode an accepted JobSpec: %w", err)
+	}
+	return &spec, t.Bytes, nil
+}

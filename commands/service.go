@@ -1,0 +1,159 @@
+package commands
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
+)
+
+// Meta says who commands what.
+type Meta struct {
+	CommandID   domain.CommandID
+	Digest      eventstore.Digest // SHA-256 of the request as received
+	Actor       eventstore.Actor
+	TraceParent string
+}
+
+// LeaseCall is what a runner's write carries.
+type LeaseCall struct {
+	LeaseID  domain.LeaseID
+	Epoch    int64
+	Token    string          // the lease token itself
+	RunnerID domain.RunnerID // from the bearer token
+}
+
+// LeaseRecord is what the lease index says of a lease.
+type LeaseRecord struct {
+	AttemptID   domain.AttemptID
+	RunnerID    domain.RunnerID
+	Epoch       int64
+	TokenSHA256 string
+}
+
+// Index is what commands must look up outside the stream they decide on. It
+// reads rows that were written with their events, so it is never behind a
+// command that was acknowledged.
+type Index interface {
+	// Lease finds a lease by id; a domain error of kind not_found if there is none.
+	Lease(ctx context.Context, id domain.LeaseID) (LeaseRecord, error)
+	// Node returns the operation and plan node of an attempt; not_found likewise.
+	Node(ctx context.Context, id domain.AttemptID) (domain.OperationID, string, error)
+	// Artifact finds an attempt's artifact by name: ok is false if there is none.
+	Artifact(ctx context.Context, id domain.AttemptID, name string) (sha256 string, ok bool, err error)
+	// QueueDepth counts the attempts that wait, for admission.
+	QueueDepth(ctx context.Context) (int, error)
+	// EnrolmentSecret returns the hex digest of an enrolment's secret; not_found likewise.
+	EnrolmentSecret(ctx context.Context, id domain.EnrolmentID) (sha256 string, err error)
+	// RunnerRegistered returns the runner's latest registration; not_found likewise.
+	RunnerPool(ctx context.Context, id domain.RunnerID) (pool string, token domain.TokenID, err error)
+}
+
+// Config is what a Service is made of.
+type Config struct {
+	Store       eventstore.Store
+	Index       Index
+	Policy      func() *policy.Bundle // the active bundle
+	Actions     *runners.Catalog
+	Profile     domain.Profile
+	Limits      domain.ControlLimits
+	StorageBase string // "s3://<bucket>/"
+	MaxQueue    int    // attempts that may wait before submits are answered 429; 0: no limit
+	Log         *slog.Logger
+}
+
+// Service carries out commands. It is safe for concurrent use.
+type Service struct {
+	Config
+	streams streamQueue
+	resumed resumedCache
+}
+
+// New returns a service.
+func New(c Config) *Service {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{Config: c, streams: streamQueue{waiting: map[eventstore.StreamID]*turn{}}}
+}
+
+// internalActor is the service acting by itself.
+func internalActor(id string) eventstore.Actor {
+	return eventstore.Actor{Kind: "service", ID: id, Role: "service", Auth: "internal"}
+}
+
+// internalMeta is the meta of a command that the service gives itself. The
+// digest is of the name: an internal command has no request.
+func internalMeta(actor string, id domain.CommandID) Meta {
+	return Meta{CommandID: id, Digest: sha256.Sum256([]byte(actor)), Actor: internalActor(actor)}
+}
+
+// AttemptStream names an attempt's stream.
+func AttemptStream(id domain.AttemptID) eventstore.StreamID {
+	return eventstore.StreamID("attempt/" + id.String())
+}
+
+// RunnerStream names a runner's stream.
+func RunnerStream(id domain.RunnerID) eventstore.StreamID {
+	return eventstore.StreamID("runner/" + id.String())
+}
+
+// ServiceStream is the service's own stream.
+const ServiceStream eventstore.StreamID = "service"
+
+func tokenStream(id domain.TokenID) eventstore.StreamID {
+	return eventstore.StreamID("token/" + id.String())
+}
+
+func enrolmentStream(id domain.EnrolmentID) eventstore.StreamID {
+	return eventstore.StreamID("enrolment/" + id.String())
+}
+
+// salted makes a text that events refer to by digest. An empty text has no ref.
+func salted(b []byte) (domain.TextRef, []eventstore.Text) {
+	if len(b) == 0 {
+		return "", nil
+	}
+	t := eventstore.Text{Bytes: b}
+	rand.Read(t.Salt[:]) // never fails: crypto/rand aborts the program instead
+	h := sha256.New()
+	h.Write(t.Salt[:])
+	h.Write(b)
+	h.Sum(t.Digest[:0])
+	return domain.TextRef(hex.EncodeToString(t.Digest[:])), []eventstore.Text{t}
+}
+
+func digestHex(s string) string {
+	d := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(d[:])
+}
+
+// newCommandID makes the id of a command that nobody will repeat.
+func newCommandID() domain.CommandID { return domain.NewID[domain.CommandID](uuid.New()) }
+
+// Attempt returns an attempt's folded state as it is now.
+func (s *Service) Attempt(ctx context.Context, id domain.AttemptID) (domain.Attempt, error) {
+	l, err := s.Store.Load(ctx, AttemptStream(id), uuid.Nil)
+	if err != nil {
+		return domain.Attempt{}, err
+	}
+	a, err := fold(ctx, s.Store, attempts, AttemptStream(id), l.Head)
+	if err == nil && a.Phase == domain.PhaseNone {
+		return a, domain.ErrUnknownAttempt
+	}
+	return a, err
+}
+
+// isNotFound reports whether an error says that something does not exist.
+func isNotFound(err error) bool {
+	return domain.KindOf(err) == domain.KindNotFound || errors.Is(err, eventstore.ErrNotFound)
+}

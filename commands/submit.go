@@ -1,0 +1,261 @@
+package commands
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/gowebpki/jcs"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
+)
+
+// Submitted says what became of a submit.
+type Submitted struct {
+	Receipt    eventstore.Receipt
+	SpecDigest string // hex, of the RFC 8785 form
+	First      bool   // false: this very spec was submitted before
+}
+
+// DryRun is what a submit would lead to.
+type DryRun struct {
+	Violations []domain.Violation
+	Policy     policy.Verdict // the zero verdict where there are violations
+}
+
+// SpecDigest is the SHA-256 of the RFC 8785 form of a JobSpec as received:
+// defaults are not filled in.
+func SpecDigest(raw []byte) (string, error) {
+	canonical, err := jcs.Transform(raw)
+	if err != nil {
+		return "", &domain.Error{Kind: domain.KindMalformed, Code: "not_canonical", Message: "the JobSpec has no canonical JSON form", Err: err}
+	}
+	d := sha256.Sum256(canonical)
+	return hex.EncodeToString(d[:]), nil
+}
+
+// Submit makes an attempt from a JobSpec. The attempt_id is the command's id:
+// the same id with the same digest gives the first receipt, with another a
+// conflict that names both digests.
+func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw []byte) (Submitted, error) {
+	digest, err := SpecDigest(raw)
+	if err != nil {
+		return Submitted{}, err
+	}
+	if spec.AttemptID.IsZero() {
+		return Submitted{}, invalidSpec([]domain.Violation{{Pointer: "/attempt_id", Code: "required", Message: "is required: a new UUID for this attempt"}})
+	}
+	m.CommandID = domain.NewID[domain.CommandID](spec.AttemptID.UUID())
+	m.Digest = sha256.Sum256([]byte(digest))
+
+	done, err := s.repeatedSubmit(ctx, m, spec, digest)
+	if err != nil || done != nil {
+		return deref(done), err
+	}
+	if v := s.check(spec); len(v) > 0 {
+		return Submitted{}, invalidSpec(v)
+	}
+	if err := s.checkRetryOf(ctx, spec); err != nil {
+		return Submitted{}, err
+	}
+	if err := s.admit(ctx); err != nil {
+		return Submitted{}, err
+	}
+	verdict, retry := s.decidePolicy(spec)
+	specRef, texts := salted(raw)
+	created := s.createdEvent(spec, digest, specRef, retry)
+	decided := policyEvent("submit", verdict)
+
+	r, err := carryOut(ctx, s, attempts, AttemptStream(spec.AttemptID), m, eventstore.ClassSubmit,
+		func(a domain.Attempt, now time.Time) (decision, error) {
+			events, err := domain.DecideAttempt(a, domain.Submit{Created: created, Policy: decided}, now)
+			return decision{events, texts}, err
+		})
+	if err != nil {
+		return Submitted{}, reusedSubmit(err)
+	}
+	return Submitted{Receipt: r.Receipt, SpecDigest: digest, First: r.Changed}, nil
+}
+
+func deref(s *Submitted) Submitted {
+	if s == nil {
+		return Submitted{}
+	}
+	return *s
+}
+
+// repeatedSubmit answers a submit that was carried out before, whatever rules,
+// limits or policy say today.
+func (s *Service) repeatedSubmit(ctx context.Context, m Meta, spec *domain.JobSpec, digest string) (*Submitted, error) {
+	l, err := s.Store.Load(ctx, AttemptStream(spec.AttemptID), m.CommandID.UUID())
+	if err != nil {
+		return nil, fmt.Errorf("look for attempt %s: %w", spec.AttemptID, err)
+	}
+	if l.Done == nil {
+		return nil, nil
+	}
+	if l.Done.CommandDigest != m.Digest {
+		a, err := fold(ctx, s.Store, attempts, AttemptStream(spec.AttemptID), l.Head)
+		if err != nil {
+			return nil, err
+		}
+		return nil, domain.ErrAttemptExists.With("stored_sha256", a.SpecDigest).With("sent_sha256", digest)
+	}
+	return &Submitted{Receipt: *l.Done, SpecDigest: digest}, nil
+}
+
+// reusedSubmit gives the race between two different specs its own name.
+func reusedSubmit(err error) error {
+	if e, ok := err.(*domain.Error); ok && e.Code == domain.ErrCommandReused.Code {
+		out := *domain.ErrAttemptExists
+		out.Details = e.Details
+		return &out
+	}
+	return err
+}
+
+// DryRun says what a submit would lead to and writes nothing.
+func (s *Service) DryRun(_ context.Context, spec *domain.JobSpec, raw []byte) (DryRun, error) {
+	if _, err := SpecDigest(raw); err != nil {
+		return DryRun{}, err
+	}
+	if v := s.check(spec); len(v) > 0 {
+		return DryRun{Violations: v}, nil
+	}
+	verdict, _ := s.decidePolicy(spec)
+	return DryRun{Policy: verdict}, nil
+}
+
+func invalidSpec(v []domain.Violation) error {
+	return &domain.Error{Kind: domain.KindInvalid, Code: "job_spec_invalid", Message: "the JobSpec breaks rules",
+		Next: "repair every place named and submit again", Violations: v}
+}
+
+// check gathers every violation: of the closed shape, of the action, of its
+// parameters.
+func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
+	v := spec.Validate(s.Limits)
+	action, known := s.Actions.Lookup(spec.Action)
+	extension := runners.IsExtension(spec.Action) && s.Policy().ApprovesExtension(spec.Action)
+	switch {
+	case spec.Action == "":
+	case !known && !extension:
+		v = append(v, domain.Violation{Pointer: "/action", Code: "unknown", Message: "is not an action of this service; GET /v1/actions lists them"})
+	default:
+		for _, p := range s.Actions.ValidateParameters(spec.Action, spec.Inputs.Parameters) {
+			v = append(v, domain.Violation{Pointer: "/inputs/parameters" + p.Pointer, Code: p.Keyword, Message: p.Message})
+		}
+	}
+	if len(spec.Target.Resources) == 0 && (!known || action.NeedsResources) {
+		v = append(v, domain.Violation{Pointer: "/target/resources", Code: "required", Message: "needs at least one resource"})
+	}
+	if known && action.Destructive && !spec.Controls.Destructive {
+		v = append(v, domain.Violation{Pointer: "/controls/destructive", Code: "required", Message: "must be true: this action is destructive"})
+	}
+	if known && spec.Controls.TimeoutSeconds > 0 && time.Duration(spec.Controls.TimeoutSeconds)*time.Second < action.MinTimeout {
+		v = append(v, domain.Violation{Pointer: "/controls/timeout_seconds", Code: "range", Message: fmt.Sprintf("is too short for %s: at least %d", spec.Action, int(action.MinTimeout/time.Second))})
+	}
+	if known && len(v) == 0 {
+		_, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
+		for _, p := range bad {
+			v = append(v, domain.Violation{Pointer: p.Pointer, Code: p.Keyword, Message: p.Message})
+		}
+	}
+	return domain.SortViolations(v)
+}
+
+func resourcesOf(spec *domain.JobSpec) []runners.Resource {
+	out := make([]runners.Resource, len(spec.Target.Resources))
+	for i, r := range spec.Target.Resources {
+		out[i].ID = r.ResourceID
+		if r.Binding != nil {
+			out[i].Address, out[i].Port = r.Binding.Address, r.Binding.Port
+		}
+	}
+	return out
+}
+
+// checkRetryOf: retry_of names an earlier attempt of the same node run.
+func (s *Service) checkRetryOf(ctx context.Context, spec *domain.JobSpec) error {
+	if spec.RetryOf == nil {
+		return nil
+	}
+	op, node, err := s.Index.Node(ctx, *spec.RetryOf)
+	switch {
+	case isNotFound(err):
+		return invalidSpec([]domain.Violation{{Pointer: "/retry_of", Code: "reference", Message: "names no attempt"}})
+	case err != nil:
+		return err
+	case op != spec.OperationID || node != spec.PlanNodeID:
+		return invalidSpec([]domain.Violation{{Pointer: "/retry_of", Code: "reference", Message: "names an attempt of another node run: operation_id and plan_node_id must be the same"}})
+	}
+	return nil
+}
+
+// admit refuses a submit while too many attempts wait. Reports, completions and
+// stops never come here.
+func (s *Service) admit(ctx context.Context) error {
+	if s.MaxQueue == 0 {
+		return nil
+	}
+	n, err := s.Index.QueueDepth(ctx)
+	if err != nil {
+		return err
+	}
+	if n < s.MaxQueue {
+		return nil
+	}
+	return &domain.Error{Kind: domain.KindOverloaded, Code: "queue_full", Message: "too many attempts wait for a runner",
+		Next: "submit again after the time in Retry-After", Details: map[string]any{"queued": n, "limit": s.MaxQueue}}
+}
+
+// decidePolicy asks the active bundle.
+func (s *Service) decidePolicy(spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
+	b := s.Policy()
+	in := policy.Input{
+		Action: spec.Action, JobType: spec.JobType, Environment: spec.Target.Environment, Runner: spec.RunnerName(), Isolation: spec.Isolation(),
+		RetryPolicyRef: spec.Controls.RetryPolicyRef, AllowedCommandsRef: spec.Controls.AllowedCommandsRef, OperationPolicyRef: spec.Controls.OperationPolicyRef,
+	}
+	targets, _ := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
+	for _, t := range targets {
+		in.Targets = append(in.Targets, policy.Target(t))
+	}
+	retry, _ := b.Retry(spec.Controls.RetryPolicyRef)
+	return b.Decide(in), retry
+}
+
+func policyEvent(at string, v policy.Verdict) domain.PolicyDecided {
+	e := domain.PolicyDecided{At: at, Verdict: "deny", BundleDigest: v.BundleDigest, InputDigest: v.InputDigest, Rules: v.Rules}
+	if v.Allow {
+		e.Verdict = "allow"
+	}
+	for _, r := range v.Reasons {
+		e.Reasons = append(e.Reasons, r.Code)
+	}
+	return e
+}
+
+func (s *Service) createdEvent(spec *domain.JobSpec, digest string, text domain.TextRef, retry policy.RetryPolicy) domain.Created {
+	e := domain.Created{
+		AttemptID: spec.AttemptID, OperationID: spec.OperationID, PlanNodeID: spec.PlanNodeID, RetryOf: spec.RetryOf,
+		SpecDigest: digest, SpecText: text, JobType: spec.JobType, Action: spec.Action, Environment: spec.Target.Environment,
+		RequestedBy: spec.RequestedBy, Labels: spec.Labels, Contract: spec.OutputContract, Secrets: spec.Inputs.Secrets,
+		Artifacts: spec.Inputs.Artifacts, RetryPolicy: spec.Controls.RetryPolicyRef, Commands: spec.Controls.AllowedCommandsRef,
+		Operation: spec.Controls.OperationPolicyRef, Callback: spec.Controls.CallbackRef, Destructive: spec.Controls.Destructive,
+		Priority: spec.Controls.Priority, StorageBase: s.StorageBase,
+		Runner: domain.RunnerRequest{Name: spec.RunnerName(), Isolation: spec.Isolation()},
+		Clocks: domain.EffectiveClocks(spec, s.Profile, s.Limits, retry.Interval),
+	}
+	if spec.Runner != nil {
+		e.Runner.Requirements = spec.Runner.Requirements
+	}
+	for _, r := range spec.Target.Resources {
+		e.Resources = append(e.Resources, domain.CreatedResource{ResourceID: r.ResourceID, ResourceType: r.ResourceType})
+	}
+	return e
+}

@@ -1,0 +1,89 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/commands"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/projections"
+)
+
+// Leases are fenced row leases: work that one replica may do at a time.
+type Leases interface {
+	// AcquireLease takes the named lease for the holder. ok is false while anyone
+	// holds it. A holder names one run of one process.
+	AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (term int64, ok bool, err error)
+	// RenewLease prolongs it; false if another term began.
+	RenewLease(ctx context.Context, name, holder string, term int64, ttl time.Duration) (ok bool, err error)
+	ReleaseLease(ctx context.Context, name, holder string, term int64) error
+}
+
+// Config is what a Dispatcher is made of.
+type Config struct {
+	Commands *commands.Service
+	Reads    *projections.Reader
+	Policy   func() *policy.Bundle
+	Profile  domain.Profile
+	Leases   Leases
+	Holder   string // this replica's name
+	Log      *slog.Logger
+}
+
+// Dispatcher offers work and lets timers fire. Safe for concurrent use.
+type Dispatcher struct {
+	Config
+	hub   hub
+	queue queueIndex
+}
+
+// New returns a dispatcher. Its Appended is to be given to the store.
+func New(c Config) *Dispatcher {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Dispatcher{Config: c, hub: hub{topic: map[string]chan struct{}{}}}
+	d.queue.read = func(ctx context.Context, limit int) ([]projections.Queued, error) {
+		return c.Reads.QueuedAttempts(ctx, limit)
+	}
+	return d
+}
+
+// sweepEvery is how often timers are looked at.
+func (d *Dispatcher) sweepEvery() time.Duration {
+	if d.Profile.Name == "fast" {
+		return 500 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
+// WaitEnd waits until the attempt is closed, at most for wait, and returns it as
+// it is then.
+func (d *Dispatcher) WaitEnd(ctx context.Context, id domain.AttemptID, wait time.Duration) (domain.Attempt, error) {
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	for {
+		woken := d.hub.wait(string(commands.AttemptStream(id)))
+		a, err := d.Commands.Attempt(ctx, id)
+		if err != nil || a.Phase == domain.PhaseClosed {
+			return a, err
+		}
+		poll := time.NewTimer(pollEvery)
+		select {
+		case <-ctx.Done():
+			poll.Stop()
+			return a, ctx.Err()
+		case <-deadline.C:
+			poll.Stop()
+			return a, nil
+		case <-woken:
+		case <-poll.C:
+		}
+		poll.Stop()
+	}
+}
+
+// pollEvery is how often a waiter looks for what other replicas did.
+const pollEvery = time.Second

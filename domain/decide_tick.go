@@ -1,0 +1,82 @@
+package domain
+
+import "time"
+
+// Tick lets the timers of an attempt fire: whoever sees first that time is up
+// appends what follows from it.
+type Tick struct {
+	// ResumedAt is when the service last came back; see Lease.dead.
+	ResumedAt time.Time
+	// NoRunner says that no registered runner could ever fit.
+	NoRunner bool
+	// Evicted says that an operator gave up the runner that holds the lease.
+	Evicted bool
+}
+
+func (Tick) commandName() string { return "tick" }
+
+func decideTick(a Attempt, c Tick, now time.Time) ([]Event, error) {
+	switch a.Phase {
+	case PhaseQueued:
+		if now.Before(a.DueAt()) {
+			return nil, nil
+		}
+		code := CodeQueueTimeout
+		if c.NoRunner {
+			code = CodeNoRunner
+		}
+		return endNeverRan(a, code, now)
+	case PhaseLeased:
+		return tickLeased(a, c, now)
+	case PhaseRunning:
+		return tickRunning(a, c, now), nil
+	case PhaseFinalizing:
+		if a.Lease != nil && !a.Uploaded() && (c.Evicted || a.Lease.dead(now, c.ResumedAt, a.term())) {
+			return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: "upload_timeout"}}, nil
+		}
+	}
+	return nil, nil
+}
+
+func tickLeased(a Attempt, c Tick, now time.Time) ([]Event, error) {
+	if !c.Evicted && !a.Lease.dead(now, c.ResumedAt, a.term()) {
+		return nil, nil
+	}
+	cause := "offer_timeout"
+	if c.Evicted {
+		cause = "evicted"
+	}
+	expired := LeaseExpired{Epoch: a.Epoch, Cause: cause}
+	after, err := EvolveAttempt(a, expired, now)
+	if err != nil {
+		return nil, err
+	}
+	if after.OffersLost >= a.Clocks.MaxOffers {
+		end, err := endNeverRan(after, CodeOffersExhausted, now)
+		return append([]Event{expired}, end...), err
+	}
+	return []Event{expired}, nil
+}
+
+func tickRunning(a Attempt, c Tick, now time.Time) []Event {
+	if a.Stop != nil && !now.Before(a.Stop.Deadline) {
+		return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: "stop_deadline"}}
+	}
+	if c.Evicted || a.Lease.dead(now, c.ResumedAt, a.term()) {
+		cause := "lease_timeout"
+		if c.Evicted {
+			cause = "evicted"
+		}
+		return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: cause}}
+	}
+	if a.Stop == nil && !now.Before(a.DueAt()) {
+		d := now.Add(time.Duration(a.Clocks.StopSeconds)*time.Second + StopDeadlineExtra)
+		return []Event{StopRequested{Reason: StopRunTimeout, Deadline: &d}}
+	}
+	return nil
+}
+
+// LeaseDead reports whether the attempt's live lease has run out at now.
+func (a *Attempt) LeaseDead(now, resumedAt time.Time) bool {
+	return a.Lease != nil && a.Lease.dead(now, resumedAt, a.term())
+}

@@ -1,0 +1,164 @@
+package domain
+
+import (
+	"fmt"
+	"maps"
+	"time"
+)
+
+// EvolveAttempt folds one event into the state. at is the event's time. It is
+// total over the registered attempt events; another event is an error, since it
+// does not belong to this stream, and so is a start or completion without a lease,
+// which only a damaged stream holds.
+func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
+	switch e := e.(type) {
+	case Created:
+		return evolveCreated(e, at), nil
+	case PolicyDecided:
+		a.PolicyDigest = e.BundleDigest
+		a.PolicyDenied = e.Verdict == "deny"
+		return a, nil
+	case Leased:
+		a.Phase = PhaseLeased
+		a.Epoch = e.Epoch
+		a.Reaped = false
+		a.Lease = &Lease{ID: e.LeaseID, Epoch: e.Epoch, RunnerID: e.RunnerID, TokenSHA256: e.TokenSHA256, Until: e.OfferUntil, Kind: "offer"}
+		return a, nil
+	case Started:
+		if a.Lease == nil {
+			return a, errNoLease(e)
+		}
+		a.Phase = PhaseRunning
+		a.StartedAt = &at
+		a.Lease = a.Lease.renewed("lease", e.LeaseUntil)
+		return a, nil
+	case Heartbeat:
+		if a.Lease != nil {
+			a.Lease = a.Lease.renewed(a.Lease.Kind, e.LeaseUntil)
+		}
+		return a, nil
+	case Progressed:
+		a.Progress = &at
+		return a, nil
+	case StopRequested:
+		a.Stop = &StopState{Reason: e.Reason, RequestedAt: at}
+		if e.Deadline != nil {
+			a.Stop.Deadline = *e.Deadline
+		} else {
+			fixStoppedBeforeStart(&a, at)
+		}
+		return a, nil
+	case LeaseReleased:
+		a.Lease = nil
+		a.Phase = PhaseQueued
+		a.NotBefore = at
+		return a, nil
+	case LeaseExpired:
+		return evolveLeaseExpired(a, e, at), nil
+	case LogStored:
+		a.LogBytes = maps.Clone(a.LogBytes)
+		if a.LogBytes == nil {
+			a.LogBytes = map[string]int64{}
+		}
+		a.LogBytes[e.Stream] = e.Offset + e.Bytes
+		return a, nil
+	case EvidenceRecorded:
+		a.Evidence++
+		return a, nil
+	case ArtifactCreated:
+		a.Artifacts++
+		return a, nil
+	case ProcessTreeReaped:
+		a.Reaped = e.Confirmed && e.Survivors == 0
+		return a, nil
+	case LateOutcomeReported:
+		return a, nil
+	case Completed:
+		if a.Lease == nil {
+			return a, errNoLease(e)
+		}
+		return evolveCompleted(a, e, at), nil
+	case Sealed:
+		a.Bundle = &e
+		a.Bundle.Logs = nil // the state holds no lists; the stream keeps them
+		return a, nil
+	case Succeeded:
+		return closed(a, StatusSucceeded, e.Ended), nil
+	case Failed:
+		return closed(a, StatusFailed, e.Ended), nil
+	case Cancelled:
+		return closed(a, StatusCancelled, e.Ended), nil
+	case TimedOut:
+		return closed(a, StatusTimedOut, e.Ended), nil
+	}
+	return a, fmt.Errorf("event %s does not belong to an attempt", e.EventType())
+}
+
+func errNoLease(e Event) error {
+	return fmt.Errorf("event %s follows no lease: the stream is damaged", e.EventType())
+}
+
+func evolveCreated(e Created, at time.Time) Attempt {
+	return Attempt{
+		ID: e.AttemptID, OperationID: e.OperationID, PlanNodeID: e.PlanNodeID, Phase: PhaseQueued,
+		SpecDigest: e.SpecDigest, JobType: e.JobType, Action: e.Action, Environment: e.Environment,
+		Priority: e.Priority, Clocks: e.Clocks, StorageBase: e.StorageBase, CreatedAt: at,
+	}
+}
+
+// renewed returns a copy, so that no two states share a lease.
+func (l *Lease) renewed(kind string, until time.Time) *Lease {
+	c := *l
+	c.Kind, c.Until = kind, until
+	return &c
+}
+
+func evolveLeaseExpired(a Attempt, e LeaseExpired, at time.Time) Attempt {
+	lost := a.Lease
+	a.Lease = nil
+	switch {
+	case a.Phase == PhaseFinalizing:
+		a.UploadLost = true
+		a.LastLease = lost
+	case !e.Started:
+		a.Phase = PhaseQueued
+		a.OffersLost++
+		a.NotBefore = at.Add(time.Duration(a.OffersLost*a.Clocks.ReofferSeconds) * time.Second)
+	default:
+		a.Phase = PhaseFinalizing
+		a.LastLease = lost
+		// Past a stop's deadline the epoch is raised, so that the old holder is fenced.
+		if e.Cause == "stop_deadline" {
+			a.Epoch++
+		}
+		o := lostOutcome(&a, at)
+		a.Outcome = &o
+		until := at.Add(time.Duration(a.Clocks.SalvageSeconds) * time.Second)
+		a.Salvage = &until
+	}
+	return a
+}
+
+func evolveCompleted(a Attempt, e Completed, at time.Time) Attempt {
+	a.Phase = PhaseFinalizing
+	a.Completed = true
+	a.Declared = e.Claim.Logs
+	a.DeclaredArtifacts = e.Claim.Artifacts
+	o := claimedOutcome(&a, e.Claim, at)
+	a.Outcome = &o
+	a.Lease = a.Lease.renewed("upload", e.UploadUntil)
+	return a
+}
+
+func closed(a Attempt, s Status, e Ended) Attempt {
+	a.Phase = PhaseClosed
+	a.Status = s
+	if a.Lease != nil {
+		a.LastLease = a.Lease
+		a.Lease = nil
+	}
+	if a.Outcome == nil {
+		a.Outcome = &Outcome{Status: s, Category: e.Category, FailureCode: e.FailureCode, SideEffects: e.SideEffects, FinishedAt: e.FinishedAt}
+	}
+	return a
+}

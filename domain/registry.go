@@ -1,0 +1,43 @@
+package domain
+
+// Every event name that was ever written stands here once.
+func init() {
+	register[Created](1)
+	register[PolicyDecided](1)
+	register[Leased](1)
+	register[Started](1)
+	register[Heartbeat](1)
+	register[Progressed](1)
+	register[StopRequested](1)
+	register[LeaseReleased](1)
+	register[LeaseExpired](1)
+	register[LogStored](1)
+	register[EvidenceRecorded](1)
+	register[ArtifactCreated](1)
+	register[ProcessTreeReaped](1)
+	register[LateOutcomeReported](1)
+	register[Completed](1)
+	register[Sealed](1)
+	register[Succeeded](1)
+	register[Failed](1)
+	register[Cancelled](1)
+	register[TimedOut](1)
+
+	register[RunnerRegistered](1)
+	register[RunnerPaused](1)
+	register[RunnerResumed](1)
+	register[RunnerDraining](1)
+	register[RunnerDrained](1)
+	register[RunnerLost](1)
+	register[RunnerEvicted](1)
+	register[RunnerWriteRefused](1)
+
+	register[TokenCreated](1)
+	register[TokenRevoked](1)
+	register[EnrolmentCreated](1)
+	register[EnrolmentUsed](1)
+	register[EnrolmentRevoked](1)
+	register[ServiceResumed](1)
+	register[PolicyActivated](1)
+	register[ProjectionRebuilt](1)
+}

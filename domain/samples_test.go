@@ -1,0 +1,92 @@
+package domain_test
+
+import (
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+func ended(category domain.Category, code domain.FailureCode) domain.Ended {
+	return domain.Ended{
+		Category: category, FailureCode: code, Code: ptr(143), Recommended: domain.CategoryInfrastructure, SideEffects: "possible",
+		StartedAt: ptr(sec(20)), FinishedAt: sec(40),
+		Stop:           &domain.StopSummary{Reason: domain.StopCancel, RequestedAt: sec(30), Proof: domain.ProofReaped},
+		ManifestSHA256: digestB, BundleState: "complete", LogBytes: 1048600, Artifacts: 2, Evidence: 3,
+	}
+}
+
+func sampleClaim() domain.Claim {
+	return domain.Claim{
+		Result: "task_failed", Launched: true, Code: ptr(2), Recommended: domain.CategoryInfrastructure, FinishedAt: sec(39),
+		Logs: []domain.ClaimedLog{{Stream: "stdout", Bytes: 1048600, SHA256: digestA}}, Artifacts: 2,
+	}
+}
+
+func sampleCreated() domain.Created {
+	c := created()
+	c.RetryOf = ptr(domain.NewID[domain.AttemptID](uuid.MustParse("0a000000-0000-4000-8000-000000000009")))
+	c.SpecText = domain.TextRef(digestB)
+	c.Resources = []domain.CreatedResource{{ResourceID: "db-1", ResourceType: "postgres"}}
+	c.RequestedBy = &domain.Principal{Kind: "user", ID: "ada"}
+	c.Labels = map[string]string{"organization_id": "org-7"}
+	c.Runner = domain.RunnerRequest{Name: "verification-runner", Isolation: "process", Requirements: &domain.RunnerRequirements{
+		Labels: map[string]string{"zone": "a"}, Tools: map[string]string{"ansible-core": ">=2.17"}}}
+	c.Contract = domain.OutputContract{Capabilities: []string{"postgres.ready"}, Artifacts: []string{"samples"}, Evidence: []string{"port-open"}}
+	c.Secrets = []domain.SecretInput{{Name: "db", SecretRef: "vault://kv/db#password"}}
+	c.Artifacts = []domain.ArtifactInput{{Name: "plan", ArtifactRef: "s3://inputs/plan", SHA256: digestA}}
+	c.RetryPolicy, c.Commands, c.Operation, c.Callback = "retry/default", "policy/approved-commands", "policy/apply", "ops"
+	c.Destructive, c.Priority = true, 5
+	c.Clocks.IdleSeconds = 120
+	return c
+}
+
+// samples are one of every event, every field set: what the golden files hold.
+func samples() []domain.Event {
+	soon := sec(3600)
+	runner := domain.RunnerRegistered{
+		RunnerID: runnerA, Name: "verification-runner", Version: "1.2.3", BinaryDigest: digestA, Pool: "lab", Host: "host-1",
+		JobTypes: []string{"verification"}, Actions: []string{"verify.tcp.connect"}, Environments: []string{"lab"},
+		Labels: map[string]string{"zone": "a"}, Tools: map[string]string{"openssh": "9.9"}, Isolation: []string{"process"},
+		Slots: 4, Approved: true, PolicyDigest: digestB, TokenID: tokenA, Incarnation: 2,
+	}
+	enrolment := domain.NewID[domain.EnrolmentID](uuid.MustParse("0e000000-0000-4000-8000-000000000001"))
+	why := domain.TextRef(digestA)
+	return []domain.Event{
+		sampleCreated(),
+		domain.PolicyDecided{At: "runner", Verdict: "deny", BundleDigest: digestB, InputDigest: digestA, Rules: []string{"targets/lab"}, Reasons: []string{"target_not_allowed"}, Epoch: 1},
+		leasedAt(1, 10).Event,
+		domain.Started{Epoch: 1, LeaseUntil: sec(110), Isolation: "process"},
+		domain.Heartbeat{Epoch: 1, LeaseUntil: sec(140)},
+		domain.Progressed{Epoch: 1, Phase: "probe", Done: 1, Total: 3, Message: why},
+		domain.StopRequested{Reason: domain.StopCancel, ReasonText: why, Deadline: ptr(sec(70))},
+		domain.LeaseReleased{Epoch: 1, Reason: "declined"},
+		domain.LeaseExpired{Epoch: 1, Started: true, Cause: "lease_timeout"},
+		domain.LogStored{Epoch: 1, Stream: "stdout", Offset: 1048576, Bytes: 24, Key: "operations/op/logs/stdout/1048576", SHA256: digestA, ObjectBytes: 44, Salvaged: true},
+		domain.EvidenceRecorded{Epoch: 1, ID: evidenceA, Name: "port-open", Type: "api_check", Capability: "postgres.ready", Result: "passed", Source: "samples", ObservedAt: sec(30), Detail: why},
+		domain.ArtifactCreated{Epoch: 1, ID: domain.ArtifactIDOf(attemptA, "samples"), Name: "samples", Type: "report", Output: true, Storage: "inline_metadata", URI: "inline:samples", Key: "operations/op/outputs/samples", Sensitivity: "internal", MediaType: "application/json", Bytes: 14, SHA256: digestA, Inline: json.RawMessage(`{"samples":[3]}`), Salvaged: true},
+		domain.ProcessTreeReaped{Epoch: 1, Survivors: 1, Confirmed: true, Method: "cgroup"},
+		domain.LateOutcomeReported{Epoch: 1, Claim: sampleClaim()},
+		domain.Completed{Epoch: 1, Claim: sampleClaim(), UploadUntil: sec(740), Environment: why},
+		domain.Sealed{BundleID: "0b000000-0000-5000-8000-00000000000b", State: "complete", URI: "s3://bucket/manifest", ManifestSHA256: digestB, Objects: 5, Bytes: 2048, Gaps: 1, Logs: []domain.SealedLog{{Stream: "stdout", Bytes: 1048600, SHA256: digestA, Complete: true, Chunks: 2}}},
+		domain.Succeeded{Ended: ended(domain.CategorySuccess, "task_failed")},
+		domain.Failed{Ended: ended(domain.CategoryUnknown, domain.CodeTaskFailed)},
+		domain.Cancelled{Ended: ended(domain.CategoryUnknown, domain.CodeCancelled)},
+		domain.TimedOut{Ended: ended(domain.CategoryUnknown, domain.CodeRunTimeout)},
+
+		runner,
+		domain.RunnerPaused{ReasonText: why}, domain.RunnerResumed{ReasonText: why}, domain.RunnerDraining{ReasonText: why},
+		domain.RunnerDrained{}, domain.RunnerLost{LastSeen: sec(5)}, domain.RunnerEvicted{ReasonText: why},
+		domain.RunnerWriteRefused{AttemptID: attemptA, Epoch: 1, Command: "log", Reason: "stale_epoch"},
+
+		domain.TokenCreated{TokenID: tokenA, Name: "lab runner", Role: domain.RoleRunner, Pool: "lab", RunnerID: ptr(runnerA), SHA256: digestA, ExpiresAt: &soon},
+		domain.TokenRevoked{ReasonText: why},
+		domain.EnrolmentCreated{EnrolmentID: enrolment, Pool: "lab", SHA256: digestA, ExpiresAt: soon},
+		domain.EnrolmentUsed{RunnerID: runnerA, TokenID: tokenA},
+		domain.EnrolmentRevoked{ReasonText: why},
+		domain.ServiceResumed{Reason: "no_sweep", GapSeconds: 42},
+		domain.PolicyActivated{BundleDigest: digestB},
+		domain.ProjectionRebuilt{Projection: "attempts", Rows: 1000},
+	}
+}

@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// What the tests need to see: single ticks, and statements for EXPLAIN.
+
+var (
+	ErrFenced  = errFenced
+	ErrForeign = errForeign
+	TickSQL    = tickSQL
+)
+
+func (q *Sequencer) Tick(ctx context.Context, term int64) (int64, eventstore.Cursor, error) {
+	return q.tick(ctx, term)
+}
+
+func (q *Sequencer) Step(ctx context.Context, term int64) (int64, error) { return q.step(ctx, term, true) }
+
+// Statement returns the append statement for one append and its arguments.
+func (s *Store) Statement(a eventstore.Append) (string, []any, error) {
+	o, err := s.prepare(a)
+	if err != nil {
+		return "", nil, err
+	}
+	sql, args := s.statement([]*op{o})
+	return sql, args, nil
+}
+
+// AppendBatch runs appends as one batch and returns each one's error.
+func (s *Store) AppendBatch(appends []eventstore.Append) ([]error, error) {
+	ops := make([]*op, len(appends))
+	for i, a := range appends {
+		o, err := s.prepare(a)
+		if err != nil {
+			return nil, err
+		}
+		ops[i] = o
+	}
+	for _, o := range ops {
+		s.begin()
+		s.inflight.Add(1)
+		s.queue.busy[o.a.Stream] = struct{}{}
+	}
+	s.appendBatch(ops)
+	s.release(ops)
+	out := make([]error, len(ops))
+	for i, o := range ops {
+		out[i] = <-o.done
+	}
+	return out, nil
+}
+
+// PoolConfig opens another pool on the same database.
+func (s *Store) PoolConfig() *pgxpool.Config { return s.pool.Config() }

@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"sync"
+)
+
+//go:embed builtin/*.yaml
+var builtinFiles embed.FS
+
+//go:embed dev/*.yaml
+var devFiles embed.FS
+
+var builtin = sync.OnceValue(func() *Bundle {
+	b, err := Load(sub(builtinFiles, "builtin"))
+	if err != nil {
+		panic("policy: the built-in bundle does not load: " + err.Error())
+	}
+	return b
+})
+
+var builtinDev = sync.OnceValue(func() *Bundle {
+	b, err := Overlay(builtin(), sub(devFiles, "dev"))
+	if err != nil {
+		panic("policy: the development bundle does not load: " + err.Error())
+	}
+	return b
+})
+
+// Builtin is the bundle of an installation without one of its own. It allows
+// no target.
+func Builtin() *Bundle { return builtin() }
+
+// BuiltinDev is Builtin with the loopback addresses as targets of the
+// environments dev, demo and test. It is for `serve --dev`, the demo and tests.
+func BuiltinDev() *Bundle { return builtinDev() }
+
+func sub(fsys fs.FS, dir string) fs.FS {
+	s, err := fs.Sub(fsys, dir)
+	if err != nil {
+		panic(fmt.Sprintf("policy: embedded folder %s: %v", dir, err))
+	}
+	return s
+}

@@ -1,0 +1,203 @@
+package projections
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// attemptRow is what .created says; written once.
+type attemptRow struct {
+	AttemptID   domain.AttemptID     `json:"attempt_id"`
+	OperationID domain.OperationID   `json:"operation_id"`
+	PlanNodeID  string               `json:"plan_node_id"`
+	RetryOf     *domain.AttemptID    `json:"retry_of"`
+	JobType     string               `json:"job_type"`
+	Action      string               `json:"action"`
+	Environment string               `json:"environment"`
+	ResourceIDs []string             `json:"resource_ids"`
+	RequestedBy *domain.Principal    `json:"requested_by"`
+	Labels      map[string]string    `json:"labels"`
+	Runner      domain.RunnerRequest `json:"runner"`
+	SpecSHA256  string               `json:"spec_sha256"`
+	SpecText    domain.TextRef       `json:"spec_text"`
+	Clocks      domain.Clocks        `json:"clocks"`
+	Priority    int                  `json:"priority"`
+	CreatedAt   time.Time            `json:"created_at"`
+}
+
+// statusRow is a function of the attempt's folded state.
+type statusRow struct {
+	AttemptID   domain.AttemptID    `json:"attempt_id"`
+	Phase       domain.Phase        `json:"phase"`
+	Status      string              `json:"status"`
+	Category    *domain.Category    `json:"category"`
+	FailureCode *domain.FailureCode `json:"failure_code"`
+	StopReason  *domain.StopReason  `json:"stop_reason"`
+	RunnerID    *domain.RunnerID    `json:"runner_id"`
+	Epoch       int64               `json:"epoch"`
+	StartedAt   *time.Time          `json:"started_at"`
+	FinishedAt  *time.Time          `json:"finished_at"`
+	DueAt       *time.Time          `json:"due_at"`
+	NotBefore   *time.Time          `json:"not_before"`
+	Sealable    bool                `json:"sealable"`
+	BundleState *string             `json:"bundle_state"`
+}
+
+func statusOf(a domain.Attempt) statusRow {
+	r := statusRow{
+		AttemptID: a.ID, Phase: a.Phase, Status: a.PublicState(), Epoch: a.Epoch, StartedAt: a.StartedAt,
+		DueAt: timePtr(a.DueAt()), NotBefore: timePtr(a.NotBefore),
+		Sealable: a.Phase == domain.PhaseFinalizing && (a.Uploaded() || a.UploadLost),
+	}
+	if o := a.Outcome; o != nil {
+		r.Category, r.FailureCode, r.FinishedAt = ptr(o.Category), ptr(o.FailureCode), timePtr(o.FinishedAt)
+	}
+	if a.Stop != nil {
+		r.StopReason = &a.Stop.Reason
+	}
+	if l := a.Lease; l != nil {
+		r.RunnerID = &l.RunnerID
+	} else if l := a.LastLease; l != nil {
+		r.RunnerID = &l.RunnerID
+	}
+	if a.Bundle != nil {
+		r.BundleState = &a.Bundle.State
+	}
+	return r
+}
+
+// progressRow is the latest progress.
+type progressRow struct {
+	AttemptID  domain.AttemptID `json:"attempt_id"`
+	Phase      string           `json:"phase"`
+	Done       int64            `json:"done"`
+	Total      int64            `json:"total"`
+	Message    *domain.TextRef  `json:"message"`
+	ObservedAt time.Time        `json:"observed_at"`
+}
+
+// leaseRow is the live lease.
+type leaseRow struct {
+	AttemptID    domain.AttemptID   `json:"attempt_id"`
+	LeaseID      domain.LeaseID     `json:"lease_id"`
+	RunnerID     domain.RunnerID    `json:"runner_id"`
+	Epoch        int64              `json:"epoch"`
+	TokenSHA256  string             `json:"token_sha256"`
+	Kind         string             `json:"kind"`
+	LeaseUntil   time.Time          `json:"lease_until"`
+	StopReason   *domain.StopReason `json:"stop_reason"`
+	StopDeadline *time.Time         `json:"stop_deadline"`
+}
+
+func leaseOf(a domain.Attempt) *leaseRow {
+	l := a.Lease
+	if l == nil {
+		return nil
+	}
+	r := &leaseRow{AttemptID: a.ID, LeaseID: l.ID, RunnerID: l.RunnerID, Epoch: l.Epoch, TokenSHA256: l.TokenSHA256, Kind: l.Kind, LeaseUntil: l.Until}
+	if a.Stop != nil && a.Phase == domain.PhaseRunning {
+		r.StopReason, r.StopDeadline = &a.Stop.Reason, timePtr(a.Stop.Deadline)
+	}
+	return r
+}
+
+// leaseIndexRow names a lease for ever; written once.
+type leaseIndexRow struct {
+	LeaseID     domain.LeaseID   `json:"lease_id"`
+	AttemptID   domain.AttemptID `json:"attempt_id"`
+	RunnerID    domain.RunnerID  `json:"runner_id"`
+	Epoch       int64            `json:"epoch"`
+	TokenSHA256 string           `json:"token_sha256"`
+}
+
+type attemptKey struct {
+	AttemptID domain.AttemptID `json:"attempt_id"`
+}
+
+// AttemptChanges gives the rows that change with an attempt's new events. before
+// and after are the folded states around them.
+func AttemptChanges(before, after domain.Attempt, events []domain.Event, at time.Time) []eventstore.Change {
+	var out []eventstore.Change
+	for _, e := range events {
+		switch e := e.(type) {
+		case domain.Created:
+			out = append(out, set("attempts", createdRow(e, at)))
+		case domain.Leased:
+			out = append(out, set("lease_index", leaseIndexRow{e.LeaseID, after.ID, e.RunnerID, e.Epoch, e.TokenSHA256}))
+		case domain.Progressed:
+			out = append(out, set("attempt_progress", progressRow{after.ID, e.Phase, e.Done, e.Total, ptr(e.Message), at}))
+		case domain.ArtifactCreated:
+			out = append(out, set("artifacts", artifactRowOf(after.ID, e, at)))
+		case domain.LogStored:
+			out = append(out, set("log_index", logRow{after.ID, e.Stream, e.Offset, e.Bytes, e.Key, e.ObjectBytes, e.SHA256}))
+		}
+	}
+	if b, a := marshal(statusOf(before)), marshal(statusOf(after)); before.Phase == domain.PhaseNone || string(a) != string(b) {
+		out = append(out, eventstore.Change{Table: "attempt_status", Row: a})
+	}
+	was, is := leaseOf(before), leaseOf(after)
+	switch {
+	case is != nil:
+		if a := marshal(is); was == nil || string(a) != string(marshal(was)) {
+			out = append(out, eventstore.Change{Table: "leases", Row: a})
+		}
+	case was != nil:
+		out = append(out, remove("leases", attemptKey{after.ID}))
+	}
+	return out
+}
+
+func createdRow(e domain.Created, at time.Time) attemptRow {
+	ids := make([]string, len(e.Resources))
+	for i, r := range e.Resources {
+		ids[i] = r.ResourceID
+	}
+	return attemptRow{
+		AttemptID: e.AttemptID, OperationID: e.OperationID, PlanNodeID: e.PlanNodeID, RetryOf: e.RetryOf,
+		JobType: e.JobType, Action: e.Action, Environment: e.Environment, ResourceIDs: ids, RequestedBy: e.RequestedBy,
+		Labels: e.Labels, Runner: e.Runner, SpecSHA256: e.SpecDigest, SpecText: e.SpecText, Clocks: e.Clocks,
+		Priority: e.Priority, CreatedAt: at,
+	}
+}
+
+func marshal(v any) json.RawMessage { return set("", v).Row }
+
+// artifactRow is one stored artifact.
+type artifactRow struct {
+	AttemptID   domain.AttemptID  `json:"attempt_id"`
+	Name        string            `json:"name"`
+	ArtifactID  domain.ArtifactID `json:"artifact_id"`
+	Type        string            `json:"type"`
+	Output      bool              `json:"output"`
+	Storage     string            `json:"storage"`
+	URI         string            `json:"uri"`
+	ObjectKey   *string           `json:"object_key"`
+	Sensitivity string            `json:"sensitivity"`
+	MediaType   *string           `json:"media_type"`
+	Bytes       int64             `json:"bytes"`
+	SHA256      string            `json:"sha256"`
+	Inline      json.RawMessage   `json:"inline"`
+	CreatedAt   time.Time         `json:"created_at"`
+}
+
+func artifactRowOf(a domain.AttemptID, e domain.ArtifactCreated, at time.Time) artifactRow {
+	return artifactRow{
+		AttemptID: a, Name: e.Name, ArtifactID: e.ID, Type: e.Type, Output: e.Output, Storage: e.Storage, URI: e.URI,
+		ObjectKey: ptr(e.Key), Sensitivity: e.Sensitivity, MediaType: ptr(e.MediaType), Bytes: e.Bytes, SHA256: e.SHA256,
+		Inline: e.Inline, CreatedAt: at,
+	}
+}
+
+// logRow is one durable chunk of log.
+type logRow struct {
+	AttemptID   domain.AttemptID `json:"attempt_id"`
+	LogStream   string           `json:"log_stream"`
+	LogOffset   int64            `json:"log_offset"`
+	Bytes       int64            `json:"bytes"`
+	ObjectKey   string           `json:"object_key"`
+	ObjectBytes int64            `json:"object_bytes"`
+	SHA256      string           `json:"sha256"`
+}

@@ -1,0 +1,13 @@
+// Package projections holds the read models: one file per model with its table,
+// its pure Changes (events → rows), and its typed queries. SQL of read models
+// stands here and nowhere else.
+//
+// The tables are inline: commands write a model's rows in the same append as the
+// events, because commands decide on them and callers read their own writes. The
+// same Changes functions feed a rebuild, and Check compares what a fold gives
+// with what stands in the tables, in one snapshot. A row belongs to one stream
+// and holds nothing but what the stream's events say: no clock, no configuration.
+//
+// A new model is one file here, a table in a migration, an entry in Tables, and a
+// call in the Changes of its aggregate. runner_liveness is not a projection.
+package projections

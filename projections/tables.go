@@ -1,0 +1,84 @@
+package projections
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// Tables describes every inline table to the store.
+func Tables() []eventstore.Table {
+	return []eventstore.Table{
+		table[attemptRow]("attempts", "attempt_id"),
+		table[statusRow]("attempt_status", "attempt_id"),
+		table[progressRow]("attempt_progress", "attempt_id"),
+		table[leaseRow]("leases", "attempt_id"),
+		table[leaseIndexRow]("lease_index", "lease_id"),
+		table[runnerRow]("runners", "runner_id"),
+		table[runnerStatusRow]("runner_status", "runner_id"),
+		table[artifactRow]("artifacts", "attempt_id", "name"),
+		table[logRow]("log_index", "attempt_id", "log_stream", "log_offset"),
+		table[tokenRow]("tokens", "token_id"),
+		table[enrolmentRow]("enrolments", "enrolment_id"),
+	}
+}
+
+// table derives a table's columns from its row type: one source for both.
+func table[R any](name string, key ...string) eventstore.Table {
+	t := reflect.TypeFor[R]()
+	cols := make([]string, t.NumField())
+	for i := range cols {
+		cols[i] = t.Field(i).Tag.Get("json")
+	}
+	return eventstore.Table{Name: name, Key: key, Columns: cols}
+}
+
+// set is a change that writes a row.
+func set(table string, row any) eventstore.Change {
+	b, err := json.Marshal(row)
+	if err != nil {
+		panic(fmt.Sprintf("row of %s: %v", table, err)) // row types hold nothing that cannot be marshalled
+	}
+	return eventstore.Change{Table: table, Row: b}
+}
+
+// remove is a change that deletes the row with this key.
+func remove(table string, key any) eventstore.Change {
+	c := set(table, key)
+	c.Delete = true
+	return c
+}
+
+// ptr is nil for the zero value: columns that may be absent are null, never "".
+func ptr[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func timePtr(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// list is never null.
+func list(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func mapOf(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
