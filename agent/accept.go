@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,10 +52,9 @@ func (at *attempt) prepare() (reason string, err error) {
 	if err := at.journal.save(at.dir); err != nil {
 		return releaseDeclined, err
 	}
-	if err := json.Unmarshal(at.offer.JobSpec, &at.spec); err != nil {
-		return releaseDeclined, fmt.Errorf("read the JobSpec: %w", err)
+	if at.specErr != nil {
+		return releaseDeclined, fmt.Errorf("read the JobSpec: %w", at.specErr)
 	}
-	at.journal.JobType = at.spec.JobType
 	if _, ok := at.agent.config.Executors[at.spec.JobType]; !ok {
 		return releaseDeclined, fmt.Errorf("no executor for job type %s here", at.spec.JobType)
 	}
@@ -64,7 +62,7 @@ func (at *attempt) prepare() (reason string, err error) {
 	if !ok {
 		return releaseDeclined, fmt.Errorf("isolation %s cannot be given here", at.offer.Isolation)
 	}
-	at.isolation = level
+	at.journal.Isolation = level
 	if len(at.spec.Inputs.Secrets) == 0 {
 		if err := at.fetchPolicy(); err != nil {
 			return releasePolicy, err
@@ -79,7 +77,7 @@ func (at *attempt) prepare() (reason string, err error) {
 // fetchPolicy puts the bundle that the offer names into the attempt's folder. It
 // tries for half of the offer's time.
 func (at *attempt) fetchPolicy() error {
-	digest := at.offer.PolicyDigest
+	digest := at.journal.PolicyDigest
 	ctx, cancel := context.WithTimeout(at.working, time.Duration(at.offer.OfferSeconds)*time.Second/2)
 	defer cancel()
 	archive, err := at.agent.policyArchive(ctx, digest)
@@ -122,6 +120,8 @@ func (a *Agent) policyArchive(ctx context.Context, digest string) ([]byte, error
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
+	a.caching.Lock() // two attempts may bring the same bundle
+	defer a.caching.Unlock()
 	return archive, writeDurable(path, archive)
 }
 
@@ -157,7 +157,7 @@ func (at *attempt) start() bool {
 	at.fenceAt = at.clock().Add(at.agent.fence())
 	at.mu.Unlock()
 	err := insist(at.working, callTimeout, func(ctx context.Context) error {
-		_, err := at.agent.plane().Start(ctx, at.lease, key, wire.StartRequest{Isolation: at.isolation})
+		_, err := at.agent.plane().Start(ctx, at.lease, key, wire.StartRequest{Isolation: at.journal.Isolation})
 		return err
 	})
 	if err != nil {
@@ -174,7 +174,7 @@ func (at *attempt) start() bool {
 	at.mu.Lock()
 	at.held = true
 	at.mu.Unlock()
-	at.notices.add("started", map[string]any{"isolation": at.isolation, "runner": at.agent.config.Name, "version": at.agent.config.Version})
+	at.note("started", map[string]any{"isolation": at.journal.Isolation, "runner": at.agent.config.Name, "version": at.agent.config.Version})
 	return true
 }
 

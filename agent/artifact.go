@@ -202,7 +202,7 @@ func (d *diskWriter) Write(p []byte) (int, error) {
 
 func (q *artifactQueue) refused(name string, err error) {
 	q.at.log.Warn("an artifact is not kept", "name", name, "error", err)
-	q.at.notices.add("artifact_refused", map[string]any{"name": name, "error": err.Error()})
+	q.at.note("artifact_refused", map[string]any{"name": name, "error": err.Error()})
 }
 
 // close says that no more come; announced is how many there are.

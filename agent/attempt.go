@@ -43,12 +43,12 @@ type attempt struct {
 	uploaded  chan error // closed after the uploader ended; nil until it began
 	records   *records
 	artifacts *artifactQueue
-	notices   *notices
 
 	// Fixed before the launch.
-	offer     wire.Offer
-	spec      domain.JobSpec
-	isolation string
+	offer wire.Offer
+	spec  domain.JobSpec
+	// specErr says why the JobSpec of the offer cannot be read.
+	specErr error
 
 	mu       sync.Mutex
 	held     bool // start was acknowledged: reports carry it
@@ -62,6 +62,7 @@ type attempt struct {
 	progress *wire.ReportProgress
 	proc     process
 	applied  isolation.Applied
+	notices  *notices
 	slotFree bool
 }
 
@@ -99,7 +100,9 @@ func (at *attempt) startSending() error {
 		return err
 	}
 	at.spool = s
+	at.mu.Lock()
 	at.notices = newNotices(masker.NewWriter(s.streams[bundle.Events], at.mask))
+	at.mu.Unlock()
 	at.records = newRecords(at)
 	if at.artifacts, err = openArtifacts(at); err != nil {
 		return err
@@ -152,9 +155,13 @@ func (at *attempt) lose(l loss) {
 		at.lostAt = time.Now()
 	}
 	at.loss = l
-	p := at.proc
+	p, over := at.proc, at.fenceOff
 	at.mu.Unlock()
-	at.log.Warn("the lease is lost", "how", l.String())
+	if over {
+		at.log.Info("the lease is over", "how", l.String())
+	} else {
+		at.log.Warn("the lease is lost while the job is not ended", "how", l.String())
+	}
 	at.stopWorking(errLeaseLost)
 	if l == lossClosed {
 		at.stopSends(errClosed)
@@ -177,7 +184,7 @@ func (at *attempt) requestStop(s wire.Stop) {
 	p := at.proc
 	at.mu.Unlock()
 	at.log.Info("a stop was asked for", "reason", string(s.Reason))
-	at.notices.add("stop_requested", map[string]any{"reason": s.Reason})
+	at.note("stop_requested", map[string]any{"reason": s.Reason})
 	at.end(p, at.stopLadder(s), "stop: "+string(s.Reason))
 }
 
@@ -214,16 +221,47 @@ func (at *attempt) failStorage(err error) {
 	}
 }
 
-// end stops a process; where there is none, its launch.
+// end stops a process; where there is none, its launch. It does not wait: a
+// shim that hangs takes its time to refuse.
 func (at *attempt) end(p process, l shim.Ladder, note string) {
 	at.cancelLaunch()
 	if p == nil {
 		return
 	}
-	if err := p.stop(l, note); err != nil && !errors.Is(err, shim.ErrEnded) {
-		at.log.Error("the shim takes no stop; its own deadline ends the job", "error", err)
+	at.agent.tasks.Go(func() {
+		if err := p.stop(l, note); err != nil && !errors.Is(err, shim.ErrEnded) {
+			at.log.Error("the shim takes no stop; its own deadline ends the job", "error", err)
+		}
+	})
+}
+
+// extend moves the shim's deadline, without waiting either.
+func (at *attempt) extend(p process, until isolation.BootTime) {
+	at.agent.tasks.Go(func() {
+		if err := p.extend(until); err != nil && !errors.Is(err, shim.ErrEnded) {
+			at.log.Error("the shim's deadline cannot be moved", "error", err)
+		}
+	})
+}
+
+// kill ends the job at once, because the agent ends.
+func (at *attempt) kill() {
+	at.mu.Lock()
+	at.drained = true
+	p := at.proc
+	at.mu.Unlock()
+	at.cancelLaunch()
+	if p == nil {
+		return
+	}
+	if err := p.stop(shim.Ladder{}, "the agent ends"); err != nil && !errors.Is(err, shim.ErrEnded) {
+		at.log.Error("the shim takes no stop; it ends the job when the agent is gone", "error", err)
 	}
 }
+
+// gone takes the service's word that the lease is over. What is left to send is
+// tried: its answers say whether it is taken.
+func (at *attempt) gone() { at.lose(lossLapsed) }
 
 // wanted says whether the job is still to be started or to go on.
 func (at *attempt) wanted() bool {
@@ -303,9 +341,7 @@ func (at *attempt) reported(v wire.LeaseVerdict, sentProgress *wire.ReportProgre
 	alive := at.loss == lossNone && !at.fenceOff
 	at.mu.Unlock()
 	if p != nil && alive {
-		if err := p.extend(until); err != nil && !errors.Is(err, shim.ErrEnded) {
-			at.log.Error("the shim's deadline cannot be moved", "error", err)
-		}
+		at.extend(p, until)
 	}
 	if v.Stop != nil {
 		at.requestStop(*v.Stop)
@@ -327,6 +363,14 @@ func (at *attempt) unfence() {
 	at.mu.Lock()
 	at.fenceOff = true
 	at.mu.Unlock()
+}
+
+// note writes one of the agent's own lines; none before the spool is open.
+func (at *attempt) note(event string, fields map[string]any) {
+	at.mu.Lock()
+	n := at.notices
+	at.mu.Unlock()
+	n.add(event, fields)
 }
 
 func (at *attempt) lossNow() loss {

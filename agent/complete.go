@@ -25,7 +25,7 @@ func (at *attempt) conclude(e ending) {
 		}}})
 	}
 	at.records.close()
-	at.notices.add("ended", fields)
+	at.note("ended", fields)
 	at.claim(e)
 	at.freeSlot()
 }
@@ -57,34 +57,35 @@ func (at *attempt) claim(e ending) {
 // agent's own fence it is not, because a lease that is still alive there would
 // take it for the outcome of a job that nobody stopped.
 func (at *attempt) complete() {
-	ctx := at.working
-	switch at.lossNow() {
-	case lossFenced, lossClosed:
-		at.settle(phaseLost)
-		return
-	case lossLapsed:
+	err := context.Cause(at.working)
+	if err == nil {
+		err = at.sendClaim(at.working)
+	}
+	if err != nil && !definite(err) && at.lossNow() == lossLapsed {
 		late, cancel := context.WithTimeout(at.sending, time.Minute)
 		defer cancel()
-		ctx = late
+		err = at.sendClaim(late)
 	}
-	err := insist(ctx, callTimeout, func(ctx context.Context) error {
-		return at.agent.plane().Complete(ctx, at.lease, at.journal.CompleteKey, *at.journal.Claim)
-	})
 	switch {
 	case err == nil:
 		at.log.Info("completed", "result", at.journal.Claim.Result)
 		at.settle(phaseDone)
+		return
 	case at.agent.life.Err() != nil:
-		// The agent was ended; the next one completes.
+		return // the next agent completes
 	case definite(err):
 		at.log.Warn("the service refused the completion", "error", err)
 		if l := lossOf(err); l != lossNone {
 			at.lose(l)
 		}
-		at.settle(phaseLost)
-	default:
-		at.settle(phaseLost)
 	}
+	at.settle(phaseLost)
+}
+
+func (at *attempt) sendClaim(ctx context.Context) error {
+	return insist(ctx, callTimeout, func(ctx context.Context) error {
+		return at.agent.plane().Complete(ctx, at.lease, at.journal.CompleteKey, *at.journal.Claim)
+	})
 }
 
 func (at *attempt) settle(p phase) {
@@ -126,8 +127,8 @@ func (at *attempt) environment() json.RawMessage {
 		Clocks       domain.Clocks     `json:"clocks"`
 	}{
 		Agent:    agentPart{c.Name, c.Version, c.BinarySHA256, c.Host},
-		Executor: c.Executors[at.journal.JobType].SHA256, Tools: c.Tools, Isolation: at.isolation,
-		PolicyDigest: at.offer.PolicyDigest, Clocks: at.journal.Clocks,
+		Executor: c.Executors[at.journal.JobType].SHA256, Tools: c.Tools, Isolation: at.journal.Isolation,
+		PolicyDigest: at.journal.PolicyDigest, Clocks: at.journal.Clocks,
 	}
 	at.mu.Lock()
 	env.Applied = at.applied

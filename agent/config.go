@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
@@ -43,8 +44,9 @@ type Config struct {
 	Tools        map[string]string
 	// Executors maps a job type to the command that does its jobs.
 	Executors map[string]Executor
-	// Isolation lists the levels that can be given, weakest first; empty means
-	// process alone.
+	// Isolation lists the levels that can be given; empty means what the shim
+	// can apply. A level that it cannot apply is an error: nothing is promised
+	// that is not done.
 	Isolation []string
 
 	// Shim is the command that runs shim.Main.
@@ -87,6 +89,8 @@ func (c *Config) check() error {
 		return errors.New("no executor is given, so no job could be done")
 	case len(c.Shim) == 0 && c.launch == nil:
 		return errors.New("the shim's command is missing")
+	case strings.ContainsFunc(c.EnrolmentToken, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("the enrolment token holds characters that no token has; check where it was read from")
 	case c.SpoolQuota < 0 || c.SpoolTotal < 0 || c.DrainLimit < 0:
 		return errors.New("a negative limit is given")
 	}
@@ -96,8 +100,8 @@ func (c *Config) check() error {
 		}
 	}
 	for _, level := range c.Isolation {
-		if isolationRank(level) < 0 {
-			return fmt.Errorf("isolation %q is not process, sandbox or container", level)
+		if level != isolation.LevelProcess {
+			return fmt.Errorf("isolation %q cannot be given; the shim applies %s", level, isolation.LevelProcess)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // writeDurable replaces a file (0600) so that a crash leaves the old or the new
-// content, and the new one once it returned.
+// content, and the new one once it returned. A path has one writer at a time.
 func writeDurable(path string, data []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -63,7 +63,7 @@ func (at *attempt) execute() ending {
 
 func (at *attempt) shimConfig() (shim.Config, error) {
 	c := &at.agent.config
-	task, err := taskOf(&at.spec, at.journal.Clocks, at.offer.PolicyDigest, at.policyPath())
+	task, err := taskOf(&at.spec, at.journal.Clocks, at.journal.PolicyDigest, at.policyPath())
 	if err != nil {
 		return shim.Config{}, err
 	}
@@ -82,7 +82,7 @@ func (at *attempt) shimConfig() (shim.Config, error) {
 type diagnostics struct{ at *attempt }
 
 func (d diagnostics) Write(p []byte) (int, error) {
-	d.at.notices.add("shim", map[string]any{"text": string(p)})
+	d.at.note("shim", map[string]any{"text": string(p)})
 	return len(p), nil
 }
 
@@ -97,12 +97,12 @@ func (at *attempt) adopt(p process) {
 	switch {
 	case stop != nil:
 		at.end(p, at.stopLadder(*stop), "stop: "+string(stop.Reason))
+	case at.agent.leaving():
+		at.end(p, shim.Ladder{}, "the agent ends")
 	case !at.wanted():
 		at.end(p, fenceLadder(at.spec.JobType, at.stopBudget()), "no longer wanted")
 	case alive:
-		if err := p.extend(until); err != nil && !errors.Is(err, shim.ErrEnded) {
-			at.log.Error("the shim's deadline cannot be moved", "error", err)
-		}
+		at.extend(p, until)
 	}
 }
 
@@ -134,7 +134,7 @@ func (at *attempt) logWriter(name bundle.Stream, left *atomic.Int64) io.WriteClo
 	q := &quotaWriter{dst: at.spool.streams[name], left: left, quota: at.agent.config.SpoolQuota}
 	q.reached = func() {
 		at.log.Warn("the log quota is used up", "stream", string(name), "bytes", q.quota)
-		at.notices.add("log_quota_reached", map[string]any{"stream": name, "quota_bytes": q.quota})
+		at.note("log_quota_reached", map[string]any{"stream": name, "quota_bytes": q.quota})
 	}
 	return logWriter{Writer: masker.NewWriter(q, at.mask), quota: q}
 }

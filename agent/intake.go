@@ -34,7 +34,7 @@ func (at *attempt) takeMessages(messages <-chan executor.Message) {
 		case m.Fact != nil:
 			at.takeFact(m.Fact)
 		case m.Outcome != nil:
-			at.notices.add("executor_outcome", map[string]any{"result": m.Outcome.Result, "message": m.Outcome.Message})
+			at.note("executor_outcome", map[string]any{"result": m.Outcome.Result, "message": m.Outcome.Message})
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (at *attempt) takeFact(f *executor.Fact) {
 	if f.Verdict == "allowed" {
 		verdict = "allow"
 	}
-	at.notices.add("policy_decided", map[string]any{
+	at.note("policy_decided", map[string]any{
 		"verdict": verdict, "subject": f.Subject, "rules": f.Rules, "detail": f.Detail, "input_digest": f.InputDigest,
 	})
 	at.records.add(record{key: uuid.New(), fact: &wire.FactRequest{PolicyDecided: &wire.PolicyFact{

@@ -29,15 +29,17 @@ const (
 // journal is what a later agent needs to know of an attempt. It holds the lease
 // token, so the file is 0600 in a folder of 0700.
 type journal struct {
-	AttemptID   domain.AttemptID      `json:"attempt_id"`
-	LeaseID     domain.LeaseID        `json:"lease_id"`
-	Epoch       int64                 `json:"epoch"`
-	Token       string                `json:"token"`
-	JobType     string                `json:"job_type,omitempty"`
-	Clocks      domain.Clocks         `json:"clocks"`
-	Phase       phase                 `json:"phase"`
-	Claim       *wire.CompleteRequest `json:"claim,omitempty"`
-	CompleteKey uuid.UUID             `json:"complete_key,omitzero"`
+	AttemptID    domain.AttemptID      `json:"attempt_id"`
+	LeaseID      domain.LeaseID        `json:"lease_id"`
+	Epoch        int64                 `json:"epoch"`
+	Token        string                `json:"token"`
+	JobType      string                `json:"job_type,omitempty"`
+	PolicyDigest string                `json:"policy_digest"`
+	Isolation    string                `json:"isolation,omitempty"`
+	Clocks       domain.Clocks         `json:"clocks"`
+	Phase        phase                 `json:"phase"`
+	Claim        *wire.CompleteRequest `json:"claim,omitempty"`
+	CompleteKey  uuid.UUID             `json:"complete_key,omitzero"`
 }
 
 func (j *journal) lease() Lease { return Lease{ID: j.LeaseID, Epoch: j.Epoch, Token: j.Token} }

@@ -57,10 +57,11 @@ type Plane interface {
 }
 
 // definite reports whether the service itself refused, so that repeating the
-// same call changes nothing.
+// same call changes nothing. A refusal of the runner as such is not meant: the
+// report loop finds out what it is worth, and until then writes are repeated.
 func definite(err error) bool {
 	var e *domain.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || unknownRunner(e) {
 		return false
 	}
 	switch e.Kind {
@@ -70,8 +71,13 @@ func definite(err error) bool {
 	return true
 }
 
-// identityRefused reports whether the service no longer takes this runner's
-// calls at all.
+// unknownRunner reports whether a refusal is of the runner, not of the write.
+func unknownRunner(e *domain.Error) bool {
+	return e.Kind == domain.KindUnauthenticated || e.Code == domain.ErrRunnerRefused.Code || e.Code == domain.ErrRunnerUnknown.Code
+}
+
+// identityRefused reports whether the service no longer takes this runner's own
+// calls: registration, commands, reports.
 func identityRefused(err error) bool {
 	var e *domain.Error
 	if !errors.As(err, &e) {
@@ -108,7 +114,7 @@ func (l loss) String() string {
 // nothing.
 func lossOf(err error) loss {
 	var e *domain.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || unknownRunner(e) {
 		return lossNone
 	}
 	switch {
@@ -117,7 +123,7 @@ func lossOf(err error) loss {
 	case e.Code == domain.ErrStaleEpoch.Code:
 		return lossClosed
 	case e.Kind == domain.KindGone, e.Kind == domain.KindNotFound,
-		e.Kind == domain.KindForbidden, e.Kind == domain.KindUnauthenticated:
+		e.Kind == domain.KindForbidden:
 		return lossClosed
 	}
 	return lossNone

@@ -109,6 +109,6 @@ func (r *records) deliver(x record) bool {
 	if x.evidence != nil {
 		name = "evidence " + x.evidence.Name
 	}
-	at.notices.add("record_refused", map[string]any{"record": name, "error": err.Error()})
+	at.note("record_refused", map[string]any{"record": name, "error": err.Error()})
 	return true
 }

@@ -39,12 +39,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 // ctx ends. call is given a ctx of its own with a timeout; it must use the same
 // Idempotency-Key each time.
 func insist(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
+	return insistUntil(ctx, timeout, definite, call)
+}
+
+// insistUntil is insist with another idea of which errors are final.
+func insistUntil(ctx context.Context, timeout time.Duration, final func(error) bool, call func(context.Context) error) error {
 	for n := 0; ; n++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		err := once(ctx, timeout, call)
-		if err == nil || definite(err) {
+		if err == nil || final(err) {
 			return err
 		}
 		if serr := sleep(ctx, pause(n)); serr != nil {

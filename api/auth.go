@@ -101,6 +101,9 @@ func (s *server) authenticate(ctx context.Context, h http.Header) (identity, err
 	if !ok || err != nil {
 		return identity{}, errBadToken
 	}
+	// A held request has no timeout of its own; looking the token up has.
+	ctx, cancel := context.WithTimeout(ctx, s.RequestTimeout)
+	defer cancel()
 	rec, err := s.tokens.get(ctx, tid)
 	if err != nil {
 		if domain.KindOf(err) == domain.KindNotFound {

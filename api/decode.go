@@ -197,12 +197,12 @@ func queryID[T domain.ID[K], K any](q query, name string) (T, error) {
 		var zero T
 		return zero, nil
 	}
-	return parseID[T](name, q.text(name))
+	return parseID[T, K](name, q.text(name))
 }
 
 // parseID reads an id of a path, query or header.
 func parseID[T domain.ID[K], K any](name, s string) (T, error) {
-	id, err := domain.ParseID[T](s)
+	id, err := domain.ParseID[T, K](s)
 	if err != nil {
 		return id, malformed("invalid_id", fmt.Sprintf("%s: %s is not a canonical UUID (36 characters, lower case, not all zero)", name, quote(s)), "")
 	}

@@ -2,10 +2,10 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/dispatch"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -55,35 +55,24 @@ type Dispatch interface {
 	Evicted(ctx context.Context, id domain.RunnerID) error
 }
 
-// Announcement is an artifact that a runner has, or has stored.
-type Announcement struct {
-	Name        string
-	Type        string
-	Output      bool
-	Sensitivity string
-	MediaType   string
-	Bytes       int64
-	SHA256      string
-	Inline      json.RawMessage
-}
-
-// Intake takes bytes from runners.
+// Intake takes bytes from runners. *artifacts.Intake is the one there is.
 type Intake interface {
 	// StoreLog makes a chunk of encoded frames durable before it returns. have is
 	// the number of content bytes stored, also with an error of kind offset.
 	StoreLog(ctx context.Context, m commands.Meta, call commands.LeaseCall, stream string, offset int64, frames []byte) (have int64, err error)
 	// Announce registers an artifact whose bytes are stored, or says where to put them.
-	Announce(ctx context.Context, m commands.Meta, call commands.LeaseCall, a Announcement) (wire.ArtifactAnswer, error)
+	Announce(ctx context.Context, m commands.Meta, call commands.LeaseCall, a artifacts.Announcement) (artifacts.Announced, error)
 }
 
-// Logs reads what runners stored.
+// Logs reads what attempts left behind. *artifacts.Logs is the one there is.
 type Logs interface {
 	// Read returns at most limit content bytes from offset on. complete says that
-	// the stream ends after them and no byte of it is missing. An offset that is
-	// not stored yet is an error of kind offset.
+	// the attempt has ended and nothing follows them.
 	Read(ctx context.Context, id domain.AttemptID, stream string, offset int64, limit int) (data []byte, complete bool, err error)
 	// Manifest returns the sealed manifest's bytes; not_found before the seal.
 	Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error)
+	// Result folds the stream of an attempt that has ended.
+	Result(ctx context.Context, id domain.AttemptID) (domain.ExecutionResult, error)
 }
 
 // Reads are the read models. They show what was acknowledged: their rows are

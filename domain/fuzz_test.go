@@ -120,7 +120,7 @@ func FuzzParseConstraint(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !one.Allows(version) && !strings.ContainsAny(version, ",=<>! ") {
+		if !one.Allows(version) && !strings.Contains(version, ",") && strings.TrimSpace(version) == version {
 			t.Fatalf("=%q does not allow itself", version)
 		}
 		// A conjunction allows no more than each of its parts.

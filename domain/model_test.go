@@ -76,6 +76,9 @@ func (m *model) observe(t *rapid.T, e domain.Event) {
 	case domain.Completed:
 		m.claim = &e.Claim
 	}
+	if next == "closed" {
+		m.live = 0 // an upload lease ends with the attempt
+	}
 	if m.live < 0 || m.live > 1 {
 		t.Fatalf("%d live leases", m.live)
 	}

@@ -80,7 +80,7 @@ CREATE TABLE event_texts (
     CONSTRAINT event_texts_pkey PRIMARY KEY (digest),
     CONSTRAINT event_texts_digest_length CHECK (octet_length(digest) = 32),
     CONSTRAINT event_texts_whole_or_erased CHECK (
-        (erased_at IS NULL AND bytes IS NOT NULL AND octet_length(salt) = 16)
+        (erased_at IS NULL AND bytes IS NOT NULL AND salt IS NOT NULL AND octet_length(salt) = 16)
         OR (erased_at IS NOT NULL AND bytes IS NULL AND salt IS NULL))
 );
 

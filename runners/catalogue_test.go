@@ -114,6 +114,8 @@ func TestViolations(t *testing.T) {
 		{"verify.http.endpoint", `{"expect":[{"name":"a","status":"6xx"}]}`, []string{"/expect/0/status anyOf"}},
 		{"verify.http.endpoint", `{"expect":[{"name":"a","json":{"pointer":"x"}}]}`, []string{"/expect/0/json required", "/expect/0/json/pointer format"}},
 		{"verify.http.endpoint", `{"expect":[{"name":"a","header":{"name":"A","equals":"a","contains":"b"}}]}`, []string{"/expect/0/header maxProperties"}},
+		{"verify.http.endpoint", `{"deadline_seconds":1e9999999,"stable_successes":1e-9999999,"expect":[{"name":"a","json":{"pointer":"","equals":-1e99999999}}]}`, []string{"/deadline_seconds number", "/expect/0/json/equals number", "/stable_successes number"}},
+		{"verify.http.endpoint", `{"deadline_seconds":0e99999999,` + one + `}`, []string{"/deadline_seconds number"}},
 		{"verify.postgres.ready", `{"expect":[{"name":"t0psecret\u0000","mode":"standby"}]}`, []string{"/expect/0/mode enum", "/expect/0/name pattern"}},
 	}
 	for _, tc := range tests {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -42,6 +43,9 @@ func (c *Catalog) ValidateParameters(action string, params json.RawMessage) []Vi
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(params))
 	if err != nil {
 		return []Violation{{Keyword: "type", Message: "the parameters are no valid JSON"}}
+	}
+	if out := hugeNumbers(doc, "", nil); len(out) > 0 {
+		return out
 	}
 	var out []Violation
 	if err := schema.Validate(doc); err != nil {
@@ -167,6 +171,29 @@ func list(values []any) string {
 		words[i] = string(data)
 	}
 	return strings.Join(words, ", ")
+}
+
+// hugeNumbers finds numbers that no double holds. They must not reach the
+// schema's exact arithmetic, which writes 1e999999999 out in full.
+func hugeNumbers(v any, pointer string, out []Violation) []Violation {
+	switch x := v.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(x)) {
+			out = hugeNumbers(x[name], pointer+"/"+escapePointer(name), out)
+		}
+	case []any:
+		for i, item := range x {
+			out = hugeNumbers(item, pointer+"/"+strconv.Itoa(i), out)
+		}
+	case json.Number:
+		// A tiny number is as long to write out as a huge one, and a double
+		// calls it 0 without an error.
+		f, err := x.Float64()
+		if err != nil || (f == 0 && strings.Trim(x.String(), "-0.") != "") || len(x) > 400 {
+			out = append(out, Violation{pointer, "number", "must be a number that a double can hold"})
+		}
+	}
+	return out
 }
 
 // repeatedNames finds two expectations of one name: their evidence could not

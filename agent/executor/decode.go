@@ -37,7 +37,7 @@ func DecodeMessage(line []byte) (Message, error) {
 		return Message{}, errors.New("no type")
 	}
 	delete(fields, "type")
-	body, err := json.Marshal(fields)
+	body, err := marshal(fields)
 	if err != nil {
 		return Message{}, err
 	}

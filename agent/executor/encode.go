@@ -20,7 +20,7 @@ func EncodeMessage(m Message) ([]byte, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
 	}
-	body, err := json.Marshal(m.body())
+	body, err := marshal(m.body())
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
 	}
@@ -34,15 +34,24 @@ func EncodeMessage(m Message) ([]byte, error) {
 		}
 	}
 	fields["type"] = json.RawMessage(`"` + kind + `"`)
-	line, err := json.Marshal(fields)
+	line, err := marshal(fields)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %s: %w", kind, err)
 	}
 	if len(line)+1 > MaxLine {
 		return nil, fmt.Errorf("encode a message: %s: %d bytes, the limit is %d; put it into an artifact", kind, len(line)+1, MaxLine)
 	}
-	if bytes.IndexByte(line, '\n') >= 0 {
-		return nil, fmt.Errorf("encode a message: %s: a newline inside", kind)
-	}
 	return append(line, '\n'), nil
+}
+
+// marshal leaves <, > and & as they are: escaping makes six bytes of one, and
+// what was within the limits must stay so.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -24,6 +24,8 @@ func TestMessagesComeBackAsTheyWereSent(t *testing.T) {
 		{Artifact: &executor.Artifact{Name: "n", ArtifactType: "t", Path: "a/b", Sensitivity: executor.Secret, MediaType: "text/plain"}},
 		{Output: &executor.Output{Name: "n", ArtifactType: "t", Path: "x", Sensitivity: executor.Public}},
 		{Output: &executor.Output{Name: "n", ArtifactType: "t", Inline: json.RawMessage(`"v"`), Sensitivity: executor.Internal}},
+		{Evidence: &executor.Evidence{Name: "wide", EvidenceType: "log_check", Result: "passed", ObservedAt: at,
+			Detail: json.RawMessage(`"` + strings.Repeat("<", 16_000) + `"`)}},
 		{Fact: &executor.Fact{Kind: executor.FactPolicyDecided, Verdict: "denied", BundleDigest: "b", InputDigest: "i",
 			Rules: []string{"r"}, Subject: "10.0.0.1:22", Detail: json.RawMessage(`1`)}},
 		{Outcome: &executor.Outcome{Result: executor.TaskFailed, Code: &seven, RecommendedCategory: "unknown", Message: "m"}},
@@ -34,7 +36,7 @@ func TestMessagesComeBackAsTheyWereSent(t *testing.T) {
 		}
 		got, err := executor.DecodeMessage(bytes.TrimSuffix(line, []byte("\n")))
 		if err != nil {
-			t.Fatalf("%s: %v: %s", m.Kind(), err, line)
+			t.Fatalf("%s: %v: %.200s", m.Kind(), err, line)
 		}
 		if diff := cmp.Diff(m, got); diff != "" {
 			t.Errorf("%s: %s", m.Kind(), diff)

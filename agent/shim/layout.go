@@ -58,6 +58,10 @@ func (f Folders) make(dir string, cred *Credential) error {
 	return nil
 }
 
+// Remove removes the folders and the record of an ended run, and dir itself if
+// the agent keeps nothing else there.
+func Remove(dir string) error { return Layout(dir).remove(dir) }
+
 // remove takes away what make made and the record, and dir itself if nothing
 // else stands in it.
 func (f Folders) remove(dir string) error {
@@ -68,8 +72,10 @@ func (f Folders) remove(dir string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := os.Remove(f.Record); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the attempt's record: %w", err)
+	for _, p := range []string{f.Record + halfWritten, f.Record} {
+		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the attempt's record: %w", err)
+		}
 	}
 	// Not empty means that the agent keeps something there, its spool say.
 	_ = os.Remove(dir)

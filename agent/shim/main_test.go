@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		case "act":
 			os.Exit(act(os.Args[2]))
 		case "agent":
-			agentToCrash(os.Args[2], os.Args[3])
+			agentToCrash(os.Args[2], os.Args[3], os.Args[4])
 			os.Exit(0)
 		}
 	}
@@ -203,9 +203,18 @@ func (w *watched) kinds() []string {
 	return out
 }
 
-// agentToCrash starts a run in dir, says so, and waits to be killed.
-func agentToCrash(dir, script string) {
-	p, err := shim.Start(context.Background(), base(dir, sh(script)...))
+// agentToCrash starts a run in dir with the deadline that far off, passes its
+// stdout on, and waits to be killed.
+func agentToCrash(dir, script, deadline string) {
+	c := base(dir, sh(script)...)
+	c.ReapTimeout = time.Second
+	d, err := time.ParseDuration(deadline)
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	c.Deadline = isolation.BootNow().Add(d)
+	p, err := shim.Start(context.Background(), c)
 	if err != nil {
 		fmt.Println("error", err)
 		return
@@ -217,9 +226,9 @@ func agentToCrash(dir, script string) {
 
 // startAgent runs agentToCrash in a process of its own and returns when the
 // script has printed ready.
-func startAgent(t *testing.T, dir, script string) *exec.Cmd {
+func startAgent(t *testing.T, dir, script string, deadline time.Duration) *exec.Cmd {
 	t.Helper()
-	argv := self(t, "agent", dir, script)
+	argv := self(t, "agent", dir, script, deadline.String())
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()

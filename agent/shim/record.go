@@ -20,13 +20,17 @@ type record struct {
 	StopBudget time.Duration `json:"stop_budget"`
 }
 
+// halfWritten ends the name of a record that is not yet in place; a shim that
+// was killed just then leaves it.
+const halfWritten = ".new"
+
 func (r record) write(path string) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write the attempt's record: %w", err)
 	}
 	// Renamed into place: a half-written record would hide a live tree.
-	tmp := path + ".new"
+	tmp := path + halfWritten
 	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the attempt's record: %w", err)
 	}

@@ -287,7 +287,7 @@ func TestLostAgentEndsTheTree(t *testing.T) {
 	for name, script := range hostile {
 		t.Run(name, func(t *testing.T) {
 			dir := attemptDir(t)
-			agent := startAgent(t, dir, script)
+			agent := startAgent(t, dir, script, time.Minute)
 			if len(processesOf(dir)) == 0 {
 				t.Fatal("nothing runs, so nothing can be shown")
 			}
@@ -298,9 +298,48 @@ func TestLostAgentEndsTheTree(t *testing.T) {
 	}
 }
 
+func TestHungAgentCannotKeepTheTreeAlive(t *testing.T) {
+	// It neither extends the deadline nor reads the log, and is not dead.
+	dir := attemptDir(t)
+	agent := startAgent(t, dir, `trap "" TERM; echo ready; while :; do echo chatter; echo '{"type":"progress","phase":"x"}' >&3; done`, 2*time.Second)
+	if err := agent.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	executors := func() int {
+		n := 0
+		for _, s := range isolation.Descendants(agent.Process.Pid) {
+			if s.Parent != agent.Process.Pid {
+				n++
+			}
+		}
+		return n
+	}
+	if executors() == 0 {
+		t.Error("nothing runs, so nothing can be shown")
+	}
+	eventually(t, "the tree is gone", func() bool { return executors() == 0 && len(processesOf(dir)) == 0 })
+	agent.Process.Kill()
+	agent.Wait()
+}
+
+func TestCleanUpEndsAHungShim(t *testing.T) {
+	dir := attemptDir(t)
+	agent := startAgent(t, dir, hostile["TERM ignored"], time.Minute)
+	shims := isolation.Descendants(agent.Process.Pid)
+	if err := shims[0].Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	agent.Process.Kill()
+	agent.Wait()
+	checkCleanUp(t, dir, func(c shim.Cleaned) bool { return c.ShimAlive && c.Killed > 1 })
+	if shims[0].Alive() {
+		t.Error("the shim still hangs there")
+	}
+}
+
 func TestCleanUpAfterAgentAndShimDied(t *testing.T) {
 	dir := attemptDir(t)
-	agent := startAgent(t, dir, hostile["double fork, setsid"])
+	agent := startAgent(t, dir, hostile["double fork, setsid"], time.Minute)
 	shims := isolation.Descendants(agent.Process.Pid)
 	if len(shims) == 0 {
 		t.Fatal("no shim")
@@ -332,7 +371,7 @@ func TestCleanUpAfterAgentAndShimDied(t *testing.T) {
 
 func TestCleanUpWaitsForALiveShim(t *testing.T) {
 	dir := attemptDir(t)
-	agent := startAgent(t, dir, hostile["TERM ignored"])
+	agent := startAgent(t, dir, hostile["TERM ignored"], time.Minute)
 	agent.Process.Kill()
 	agent.Wait()
 	checkCleanUp(t, dir, func(shim.Cleaned) bool { return true })
@@ -373,8 +412,9 @@ func TestLostShimIsNotAProof(t *testing.T) {
 	dir := attemptDir(t)
 	w := start(t, base(dir, sh(hostile["double fork, setsid"])...))
 	w.says("ready")
+	<-w.Started()
 	for _, s := range isolation.Descendants(os.Getpid()) {
-		if pid, _, _ := w.Running(); s.Parent == os.Getpid() && s.Pid != pid {
+		if s.Parent == os.Getpid() {
 			if err := s.Signal(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

@@ -165,6 +165,7 @@ func (s *supervisor) watch() {
 		}
 		next := s.deadline
 		if s.stopping != nil {
+			s.hurryAtDeadline(now)
 			if s.stopping.over(now) {
 				return
 			}
@@ -183,7 +184,6 @@ func (s *supervisor) watch() {
 		select {
 		case <-s.child:
 		case <-s.alarm.C:
-			s.hurryAtDeadline()
 		case <-s.term:
 			s.stop(ReasonAgentLost, s.start.Ladder)
 		case o, ok := <-orders:
@@ -231,9 +231,8 @@ func (s *supervisor) stop(r Reason, l Ladder) {
 
 // hurryAtDeadline: a stop under way must not outlive the deadline by more than
 // the budget that the agent's own fence counts on.
-func (s *supervisor) hurryAtDeadline() {
-	now := isolation.BootNow()
-	if s.stopping != nil && now >= s.deadline {
+func (s *supervisor) hurryAtDeadline(now isolation.BootTime) {
+	if now >= s.deadline {
 		s.stopping.hurry(s.deadline.Add(s.start.Ladder.Budget()))
 	}
 }

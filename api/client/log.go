@@ -15,7 +15,7 @@ type LogPart struct {
 	Data []byte
 	// Offset is the content offset after Data: where to go on from.
 	Offset int64
-	// Complete says that the stream ends at Offset and nothing will follow.
+	// Complete says that the attempt has ended and nothing will follow.
 	Complete bool
 }
 

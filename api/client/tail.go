@@ -16,14 +16,13 @@ import (
 
 // LogTail follows one log stream. It is for one goroutine at a time.
 type LogTail struct {
-	t        *tail
-	offset   int64
-	complete bool
-	done     bool
+	t      *tail
+	offset int64
+	done   bool
 }
 
 // TailLog follows a stream (stdout, stderr, events) of an attempt's log from a
-// content offset on, until the stream is complete or ctx ends. A broken
+// content offset on, until the attempt has ended and all is read, or ctx ends. A broken
 // connection is made anew for up to a minute, from the byte where it broke, so
 // that every byte comes exactly once. Close it in any case.
 func (c *Client) TailLog(ctx context.Context, id domain.AttemptID, stream string, offset int64) *LogTail {
@@ -60,7 +59,7 @@ func (l *LogTail) Next() ([]byte, error) {
 			if err := json.Unmarshal(m.data, &end); err != nil {
 				return nil, fmt.Errorf("following a log: its end cannot be read: %w", err)
 			}
-			l.done, l.complete = true, end.Complete
+			l.done = true
 			l.t.hangUp()
 		case "error":
 			if err := l.t.retry(m); err != nil {
@@ -73,9 +72,6 @@ func (l *LogTail) Next() ([]byte, error) {
 
 // Offset is the content offset after the last byte that Next returned.
 func (l *LogTail) Offset() int64 { return l.offset }
-
-// Complete says, after io.EOF, that no byte of the stream is missing.
-func (l *LogTail) Complete() bool { return l.complete }
 
 // Close ends the tail and its connection.
 func (l *LogTail) Close() { l.t.close() }

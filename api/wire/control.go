@@ -190,8 +190,8 @@ type AttemptState struct {
 	State     domain.Attempt   `json:"state"`
 }
 
-// LogEnd is the data of the event "end" of a followed log.
+// LogEnd is the data of the event "end" of a followed log: the attempt has ended
+// and nothing follows. Whether bytes were lost is in the result's raw_logs.
 type LogEnd struct {
-	Offset   int64 `json:"offset"`
-	Complete bool  `json:"complete"` // no byte is missing
+	Offset int64 `json:"offset"` // content bytes stored
 }

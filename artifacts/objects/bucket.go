@@ -79,7 +79,7 @@ func Open(config Config) (*Bucket, error) {
 		Transport:    transport,
 		Region:       config.Region,
 		BucketLookup: lookup,
-		MaxRetries:   2, // one more try, for a connection that the server had closed
+		MaxRetries:   2, // tries: one more, for a connection that the server had closed
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening bucket %q at %q: %w", config.Bucket, config.Endpoint, err)

@@ -13,8 +13,9 @@
 //   - Durability: a nil error of Put means that the server acknowledged the whole
 //     object. Any other error is indefinite; Put again with the same arguments is
 //     safe and tells.
-//   - Retries: none beyond one for a broken connection. ErrUnavailable is the
-//     caller's to retry; nothing else gets better by waiting.
+//   - Retries: one, at once, after a broken connection or a server error, if the
+//     body can be sent again. ErrUnavailable is the caller's to retry later;
+//     nothing else gets better by waiting.
 //   - Memory: bodies are streamed as one PUT of known size, never as parts, so
 //     that nothing is buffered and no half upload can be left behind. What has no
 //     known size and digest goes through Spool first.

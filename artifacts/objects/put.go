@@ -43,18 +43,16 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, size int64, s
 	if failure := body.failure(); failure != nil {
 		return fmt.Errorf("storing %s: reading the source: %w", b.name(key), failure)
 	}
-	switch {
-	case errors.Is(err, errExists):
-		return b.compare(ctx, key, size, sum)
-	case errors.Is(err, errConflict):
-		// Another writer of the key was between us and the end. Whether it
-		// stored its bytes shows now; if not, the caller repeats.
-		if err := b.compare(ctx, key, size, sum); !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		return fmt.Errorf("storing %s: %w: %w", b.name(key), ErrUnavailable, errConflict)
+	if !errors.Is(err, errExists) && !errors.Is(err, errConflict) {
+		return err
 	}
-	return err
+	// Another writer holds the key or was about to. What it stored shows now; if
+	// nothing is there after all, the caller repeats.
+	found := b.compare(ctx, key, size, sum)
+	if errors.Is(found, ErrNotFound) {
+		return fmt.Errorf("storing %s: %w: %w", b.name(key), ErrUnavailable, err)
+	}
+	return found
 }
 
 func (b *Bucket) putOnce(ctx context.Context, key string, body *checkedReader, size int64, sum bundle.SHA256, opts PutOptions) error {

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
@@ -14,13 +12,16 @@ var (
 	ErrFenced  = errFenced
 	ErrForeign = errForeign
 	TickSQL    = tickSQL
+	LoadSQL    = loadSQL
 )
 
 func (q *Sequencer) Tick(ctx context.Context, term int64) (int64, eventstore.Cursor, error) {
 	return q.tick(ctx, term)
 }
 
-func (q *Sequencer) Step(ctx context.Context, term int64) (int64, error) { return q.step(ctx, term, true) }
+func (q *Sequencer) Step(ctx context.Context, term int64) (int64, error) {
+	return q.step(ctx, term, true)
+}
 
 // Statement returns the append statement for one append and its arguments.
 func (s *Store) Statement(a eventstore.Append) (string, []any, error) {
@@ -42,13 +43,11 @@ func (s *Store) AppendBatch(appends []eventstore.Append) ([]error, error) {
 		}
 		ops[i] = o
 	}
-	for _, o := range ops {
+	for range ops {
 		s.begin()
 		s.inflight.Add(1)
-		s.queue.busy[o.a.Stream] = struct{}{}
 	}
 	s.appendBatch(ops)
-	s.release(ops)
 	out := make([]error, len(ops))
 	for i, o := range ops {
 		out[i] = <-o.done
@@ -56,5 +55,12 @@ func (s *Store) AppendBatch(appends []eventstore.Append) ([]error, error) {
 	return out, nil
 }
 
-// PoolConfig opens another pool on the same database.
-func (s *Store) PoolConfig() *pgxpool.Config { return s.pool.Config() }
+// Queued is the number of appends that wait for a writer.
+func (s *Store) Queued() int {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return len(s.queue.classes[0]) + len(s.queue.classes[1])
+}
+
+// Inflight is the number of appends that run or wait.
+func (s *Store) Inflight() int64 { return s.inflight.Load() }

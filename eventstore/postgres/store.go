@@ -15,7 +15,7 @@ import (
 // Options tune a Store. The zero value takes the defaults.
 type Options struct {
 	// DirectAppends is how many appends may be in flight at once before further
-	// ones are gathered into batches. Default 8.
+	// ones are gathered into batches. Default 8; negative: all are gathered.
 	DirectAppends int
 	// Writers is how many batches may be in flight at once. Default 2.
 	Writers int
@@ -33,7 +33,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.DirectAppends <= 0 {
+	if o.DirectAppends == 0 {
 		o.DirectAppends = 8
 	}
 	if o.Writers <= 0 {

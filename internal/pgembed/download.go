@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
@@ -86,6 +87,7 @@ func fetch(final string) error {
 	}
 	defer os.RemoveAll(tmp) // best effort: the next fetch uses another name
 	unpacked := filepath.Join(tmp, "unpacked")
+	defer removeNewLogs(libraryLogs())
 	var log bytes.Buffer
 	// The library can only fetch, initialise and start in one go, and cannot
 	// do the last two as root. A locale that does not exist ends it after the
@@ -114,4 +116,18 @@ func fetch(final string) error {
 		return err
 	}
 	return nil
+}
+
+// The library writes a log into the temporary folder and leaves it there.
+func libraryLogs() []string {
+	found, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*")) // constant pattern
+	return found
+}
+
+func removeNewLogs(before []string) {
+	for _, path := range libraryLogs() {
+		if !slices.Contains(before, path) {
+			os.Remove(path) //nolint:errcheck // a small file at worst
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,7 +157,10 @@ func TestEndings(t *testing.T) {
 		os.Exit(3)
 	case "failure":
 		t.Error("as asked")
-	case "hang": // until the timeout of go test, or a signal
+	case "timeout": // go test's timer panics in a goroutine of its own
+		go panic("test timed out, as asked")
+		<-t.Context().Done()
+	case "hang": // until a signal
 		<-t.Context().Done()
 	}
 }
@@ -164,21 +168,22 @@ func TestEndings(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	for name, row := range map[string]struct {
 		ending string
-		args   []string
-		kill   bool
+		signal os.Signal
 	}{
 		"after a pass":    {ending: "pass"},
 		"after a failure": {ending: "failure"},
 		"after a panic":   {ending: "panic"},
 		"after os.Exit":   {ending: "exit"},
-		"after a timeout": {ending: "hang", args: []string{"-test.timeout=3s"}},
-		"after SIGKILL":   {ending: "hang", kill: true},
+		"after a timeout": {ending: "timeout"},
+		"after SIGKILL":   {ending: "hang", signal: syscall.SIGKILL},
+		"after SIGQUIT":   {ending: "hang", signal: syscall.SIGQUIT},
+		"after SIGINT":    {ending: "hang", signal: syscall.SIGINT},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"-test.run=^TestEndings$"}, row.args...)...)
+			cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestEndings$")
 			cmd.Env = append(os.Environ(), endingEnv+"="+row.ending)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -198,8 +203,8 @@ func TestNothingIsLeft(t *testing.T) {
 					if !proctest.Alive(pid) {
 						t.Errorf("the server %d was not there to begin with", pid)
 					}
-					if row.kill {
-						if err := cmd.Process.Kill(); err != nil {
+					if row.signal != nil {
+						if err := cmd.Process.Signal(row.signal); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -144,18 +144,21 @@ type answer struct {
 }
 
 func (a *answer) WriteHeader(status int) {
-	if !a.begun {
-		a.begun = true
-		h := a.Header()
-		for name := range h {
-			if strings.HasPrefix(name, "Access-Control-") {
-				h.Del(name) // no other web page shall read the store
-			}
+	if a.begun {
+		// The protocol layer reports an error in the middle of an object. Its
+		// text must not pass for the object's bytes, so the connection is cut.
+		panic(http.ErrAbortHandler)
+	}
+	a.begun = true
+	h := a.Header()
+	for name := range h {
+		if strings.HasPrefix(name, "Access-Control-") {
+			h.Del(name) // no other web page shall read the store
 		}
-		// A checksum is of the whole object and given only when asked for.
-		if a.request.Header.Get("X-Amz-Checksum-Mode") != "ENABLED" || status == http.StatusPartialContent {
-			h.Del(headerSHA256)
-		}
+	}
+	// A checksum is of the whole object and given only when asked for.
+	if a.request.Header.Get("X-Amz-Checksum-Mode") != "ENABLED" || status == http.StatusPartialContent {
+		h.Del(headerSHA256)
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

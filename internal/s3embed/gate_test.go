@@ -283,3 +283,30 @@ func TestAnswerHidesWhatWasNotAskedFor(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorInTheMiddleOfABodyCutsTheConnection(t *testing.T) {
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		if _, err := io.WriteString(w, "half"); err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		if _, err := io.WriteString(w, strings.Repeat("e", 96)); err != nil {
+			t.Error(err)
+		}
+	})
+	server := httptest.NewServer(&gate{keys: testKeys, now: time.Now, next: next})
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/b/k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := server.Client().Do(signHeader(r, hexSum("")))
+	if err != nil {
+		return // cut before the head was sent
+	}
+	defer resp.Body.Close()
+	if data, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("the answer %q looks whole", data)
+	}
+}

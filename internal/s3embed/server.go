@@ -26,7 +26,7 @@ type Server struct {
 	release func() error
 	served  chan struct{} // closed when the listener's loop has ended
 	failure error         // of the loop; read after served
-	stop    func() bool   // takes the wish to close away from the context
+	forget  func() bool   // unbinds the server from the context
 	once    sync.Once
 	closing error
 }
@@ -47,10 +47,8 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("starting the embedded S3 server in %s: %w", dir, err), release())
 	}
 	s.release = release
-	s.stop = context.AfterFunc(ctx, func() {
-		// The result is kept for whoever calls Close.
-		_ = s.Close()
-	})
+	// The result of shutdown is kept for whoever calls Close.
+	s.forget = context.AfterFunc(ctx, func() { _ = s.shutdown() })
 	return s, nil
 }
 
@@ -89,8 +87,12 @@ func start(dir string) (*Server, error) {
 // Close stops the server: running requests get 5 s, then their connections are
 // cut. It may be called more than once and returns the same error.
 func (s *Server) Close() error {
+	s.forget()
+	return s.shutdown()
+}
+
+func (s *Server) shutdown() error {
 	s.once.Do(func() {
-		s.stop()
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownWait)
 		defer cancel()
 		err := s.http.Shutdown(ctx)

@@ -154,6 +154,20 @@ func TestEndOfContextStopsTheServer(t *testing.T) {
 	}
 }
 
+func TestStartUnderAnEndedContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	s, err := s3embed.Start(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	start(t, dir) // the folder is free again
+}
+
 func TestDamagedKeysAreNamed(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "keys.json"), []byte("{}"), 0o600); err != nil {
@@ -354,6 +368,32 @@ func sortedEqual(t *testing.T, what string, got, want []string) {
 	}
 	if diff := cmp.Diff(wanted, seen); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// A file that the disk has damaged is an error of the server, not another object.
+func TestDamagedObjectIsNotServed(t *testing.T) {
+	dir := t.TempDir()
+	c := client(t, start(t, dir), false)
+	if err := c.MakeBucket(t.Context(), "bucket", minio.MakeBucketOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t.Context(), c, "k", []byte("content"), minio.PutObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "buckets", "bucket", "o-k")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []int{0, len("content"), len(whole) / 2, len(whole) - 1} {
+		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.StatObject(t.Context(), "bucket", "k", minio.StatObjectOptions{})
+		if status := minio.ToErrorResponse(err).StatusCode; status != http.StatusInternalServerError {
+			t.Fatalf("cut at byte %d: %d, %v, want 500", cut, status, err)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ func denied(t *testing.T, r *tested, code string) {
 
 // The name changes its address between two tries (C110).
 func TestNameThatTurnsInward(t *testing.T) {
+	t.Parallel()
 	port, connections := counted(t)
 	resolver := &names{answers: map[string][][]string{"ok.example.test": {nil, {"127.0.0.1"}}}}
 	req := request(t, "verify.tcp.connect", port, "{"+quick+`"expect":[{"name":"open","connect":true}]}`)
@@ -60,6 +61,7 @@ func TestNameThatTurnsInward(t *testing.T) {
 
 // Addresses in another form, and private ones among public ones (C108).
 func TestEveryAddressOfANameIsChecked(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		addrs []string
 		code  string
@@ -73,6 +75,7 @@ func TestEveryAddressOfANameIsChecked(t *testing.T) {
 		"6to4":               {[]string{"2002:7f00:1::1"}, policy.CodeUnusableAddress},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			port, connections := counted(t)
 			req := request(t, "verify.tcp.connect", port, "{"+quick+`"expect":[{"name":"open","connect":true}]}`)
 			req.Resources[0].Address, req.Policy = "ok.example.test", overlay(t, publicName)
@@ -88,6 +91,7 @@ func TestEveryAddressOfANameIsChecked(t *testing.T) {
 
 // The resolver is not what protects: the socket itself is checked.
 func TestSocketIsChecked(t *testing.T) {
+	t.Parallel()
 	port, connections := counted(t)
 	req := request(t, "verify.tcp.connect", port, `{}`)
 	req.Policy = overlay(t, publicName)
@@ -103,6 +107,7 @@ func TestSocketIsChecked(t *testing.T) {
 }
 
 func TestAddressInAnotherSpellingIsRejected(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"2130706433", "0x7f.1", "127.1", "http://127.0.0.1", "user@127.0.0.1"} {
 		port, connections := counted(t)
 		req := request(t, "verify.tcp.connect", port, "{"+quick+`"expect":[{"name":"open","connect":true}]}`)
@@ -115,6 +120,7 @@ func TestAddressInAnotherSpellingIsRejected(t *testing.T) {
 }
 
 func TestOneOfSeveralAddressesAnswers(t *testing.T) {
+	t.Parallel()
 	port := serve(t, hang)
 	req := request(t, "verify.tcp.connect", port, "{"+quick+`"expect":[{"name":"open","connect":true}]}`)
 	req.Resources[0].Address = "localhost"
@@ -129,6 +135,7 @@ func TestOneOfSeveralAddressesAnswers(t *testing.T) {
 }
 
 func TestDecisionsAreBounded(t *testing.T) {
+	t.Parallel()
 	req := request(t, "verify.tcp.connect", 1, `{}`)
 	g := newGuard(req)
 	for i := range 200 {

@@ -29,6 +29,7 @@ func httpProbe(t *testing.T, s *httptest.Server, params string) *tested {
 
 // An endpoint that redirects to a login page which answers 200 (C97).
 func TestRedirectAcceptedOrNot(t *testing.T) {
+	t.Parallel()
 	s := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/login" {
 			fmt.Fprint(w, "please sign in")
@@ -42,6 +43,7 @@ func TestRedirectAcceptedOrNot(t *testing.T) {
 		"200 expected, not followed":           {`"follow_redirects":false,"expect":[{"name":"e","status":[200]}]`, "failed status_mismatch"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := httpProbe(t, s, "{"+quick+tc.params+"}")
 			if got := r.result("e"); got != tc.want || r.Status != StatusSucceeded {
 				t.Errorf("evidence %s, outcome %+v; want %s on a succeeded probe", got, r.Outcome, tc.want)
@@ -51,6 +53,7 @@ func TestRedirectAcceptedOrNot(t *testing.T) {
 }
 
 func TestHTTPConditions(t *testing.T) {
+	t.Parallel()
 	s := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Version", "1.4.2")
 		w.Header().Set("Content-Type", "application/json")
@@ -88,6 +91,7 @@ func TestHTTPConditions(t *testing.T) {
 }
 
 func TestTooSlow(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	s := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)
@@ -103,6 +107,7 @@ func TestTooSlow(t *testing.T) {
 
 // An internal error page of a megabyte with a token in it (C107).
 func TestBodyIsCappedAndNeverEchoed(t *testing.T) {
+	t.Parallel()
 	page := "token=t0psecret " + strings.Repeat("x", 1<<20) + " end"
 	s := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Internal", "t0psecret")
@@ -127,6 +132,7 @@ func TestBodyIsCappedAndNeverEchoed(t *testing.T) {
 }
 
 func TestBrokenAnswers(t *testing.T) {
+	t.Parallel()
 	say := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
 			if _, err := c.Read(make([]byte, 4096)); err == nil {
@@ -146,6 +152,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"huge header":   {say("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 200<<10) + "\r\n\r\n"), "failed protocol_error", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			port := serve(t, tc.handle)
 			r := probe(t, request(t, "verify.http.endpoint", port, "{"+quick+`"expect":[{"name":"e","status":200}]}`))
 			if r.result("e") != tc.want || r.FailureCode != tc.failure {
@@ -161,6 +168,7 @@ func TestBrokenAnswers(t *testing.T) {
 
 // A redirect is dialled by the same rules as the target (C108).
 func TestRedirectToAForbiddenAddress(t *testing.T) {
+	t.Parallel()
 	inner, connections := counted(t)
 	for name, location := range map[string]string{
 		"metadata":      "http://169.254.169.254/latest",
@@ -172,6 +180,7 @@ func TestRedirectToAForbiddenAddress(t *testing.T) {
 		"name by rule?": fmt.Sprintf("http://localhost:%d/", inner),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := httpServer(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, location, http.StatusFound) })
 			port := portOf(t, s.URL)
 			req := request(t, "verify.http.endpoint", port, "{"+quick+`"follow_redirects":true,"expect":[{"name":"e","status":200}]}`)
@@ -188,6 +197,7 @@ func TestRedirectToAForbiddenAddress(t *testing.T) {
 }
 
 func TestRedirectsThatAreNotFollowed(t *testing.T) {
+	t.Parallel()
 	for location, want := range map[string]string{
 		"ftp://127.0.0.1/":        "failed redirect_refused",
 		"file:///etc/passwd":      "failed redirect_refused",
@@ -205,6 +215,7 @@ func TestRedirectsThatAreNotFollowed(t *testing.T) {
 }
 
 func TestHeadersGoToTheTargetOnly(t *testing.T) {
+	t.Parallel()
 	var leaked atomic.Value
 	other := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		leaked.Store(r.Header.Get("X-Probe") + r.Header.Get("Referer"))
@@ -242,6 +253,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -257,6 +269,7 @@ func TestTLS(t *testing.T) {
 		"another server name": {`{"ca_pem":` + string(ca) + `,"server_name":"other.test"}`, "failed certificate_name"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := httpProbe(t, s, "{"+quick+`"scheme":"https","tls":`+tc.tls+`,"expect":[{"name":"e","status":200}]}`)
 			if got := r.result("e"); got != tc.want || r.Status != StatusSucceeded {
 				t.Errorf("evidence %s, outcome %+v; want %s", got, r.Outcome, tc.want)
@@ -281,6 +294,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestEqualJSONNumbers(t *testing.T) {
+	t.Parallel()
 	for pair, want := range map[[2]string]bool{
 		{"1", "1.0"}: true, {"1e2", "100"}: true, {"0.1", "0.10"}: true, {"1", "2"}: false,
 		{"9007199254740993", "9007199254740992"}: false, {"1e999999999", "1e999999999"}: true, {"1e999999999", "2"}: false, {"-0", "0"}: true,

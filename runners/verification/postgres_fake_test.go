@@ -3,7 +3,7 @@ package verification
 import (
 	"io"
 	"net"
-	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,6 +75,7 @@ func (f *fakePostgres) handle(c net.Conn) {
 const postgresModes = `"expect":[{"name":"up","mode":"accepts_connections"},{"name":"rw","mode":"read_write"},{"name":"ro","mode":"read_only"}]`
 
 func TestPostgresAnswers(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name       string
 		server     fakePostgres
@@ -100,6 +101,7 @@ func TestPostgresAnswers(t *testing.T) {
 	for i := range tests {
 		tc := &tests[i]
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := probe(t, request(t, "verify.postgres.ready", serve(t, tc.server.handle), "{"+quick+tc.params+postgresModes+"}"))
 			if r.result("up") != tc.up || r.result("rw") != tc.rw || r.result("ro") != tc.ro || r.Status != StatusSucceeded {
 				t.Errorf("up %s, rw %s, ro %s; want %s, %s, %s", r.result("up"), r.result("rw"), r.result("ro"), tc.up, tc.rw, tc.ro)
@@ -112,7 +114,7 @@ func TestPostgresAnswers(t *testing.T) {
 }
 
 func TestPostgresPeersThatAreNone(t *testing.T) {
-	web := httpServer(t, func(http.ResponseWriter, *http.Request) {})
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		port          int
 		want, failure string
@@ -120,7 +122,6 @@ func TestPostgresPeersThatAreNone(t *testing.T) {
 		"nobody":     {closedPort(t), "failed connection_refused", ""},
 		"silence":    {serve(t, hang), "inconclusive timeout", FailureTargetUnreachable},
 		"hangs up":   {serve(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }), "failed connection_closed", ""},
-		"HTTP":       {portOf(t, web.URL), "failed protocol_error", ""},
 		"huge reply": {serve(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)); _, _ = c.Write([]byte("R\x7f\xff\xff\xff")) }), "failed protocol_error", ""},
 		"SSH": {serve(t, func(c net.Conn) {
 			_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.2\r\n")
@@ -128,6 +129,7 @@ func TestPostgresPeersThatAreNone(t *testing.T) {
 		}), "failed protocol_error", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := probe(t, request(t, "verify.postgres.ready", tc.port, "{"+quick+`"expect":[{"name":"up","mode":"accepts_connections"}]}`))
 			if r.result("up") != tc.want || r.FailureCode != tc.failure {
 				t.Errorf("evidence %s, outcome %+v; want %s", r.result("up"), r.Outcome, tc.want)
@@ -138,6 +140,7 @@ func TestPostgresPeersThatAreNone(t *testing.T) {
 
 // A standby that is promoted while the probe runs (C99).
 func TestReadOnlyIsNotReady(t *testing.T) {
+	t.Parallel()
 	f := &fakePostgres{recovery: "t", readOnly: "on"}
 	m := &memory{}
 	m.onLog = func() {
@@ -145,7 +148,7 @@ func TestReadOnlyIsNotReady(t *testing.T) {
 			f.set(func(f *fakePostgres) { f.recovery, f.readOnly = "f", "off" })
 		}
 	}
-	r := probeContext(t, t.Context(), request(t, "verify.postgres.ready", serve(t, f.handle),
+	r := probeContext(t, t.Context(), patient(t, "verify.postgres.ready", serve(t, f.handle),
 		`{"deadline_seconds":20,"interval_seconds":0.1,"backoff":{"factor":1,"jitter":0},"stable_successes":2,`+postgresModes+`}`), m)
 	if r.result("rw") != "passed" || r.result("ro") != "passed" {
 		t.Fatalf("rw %s, ro %s", r.result("rw"), r.result("ro"))
@@ -160,5 +163,32 @@ func TestReadOnlyIsNotReady(t *testing.T) {
 		if s.Expectations["rw"].Seen != broken || s.Expectations["rw"].Reason != reasonInRecovery {
 			t.Errorf("sample %d of the standby: %+v", s.N, s.Expectations["rw"])
 		}
+	}
+}
+
+// A server that is ready during its first initialisation, restarts, and is
+// ready for good (C98), through the real protocol.
+func TestPostgresThatStartsTwice(t *testing.T) {
+	t.Parallel()
+	f := &fakePostgres{refuse: "57P03", recovery: "f", readOnly: "off"}
+	m := &memory{}
+	m.onLog = func() {
+		f.set(func(f *fakePostgres) {
+			switch n := len(m.progress); {
+			case n == 1, n >= 6:
+				f.refuse = ""
+			case n == 3:
+				f.refuse = "57P03"
+			}
+		})
+	}
+	r := probeContext(t, t.Context(), patient(t, "verify.postgres.ready", serve(t, f.handle),
+		`{"deadline_seconds":30,"interval_seconds":0.1,"backoff":{"factor":1},"stable_successes":3,"expect":[{"name":"ready","mode":"read_write"}]}`), m)
+	var ok []bool
+	for _, s := range r.samples {
+		ok = append(ok, s.OK)
+	}
+	if r.result("ready") != "passed" || !slices.Equal(ok, []bool{false, false, true, true, false, false, false, true, true, true}) {
+		t.Errorf("evidence %s, samples %v", r.result("ready"), ok)
 	}
 }

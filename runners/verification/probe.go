@@ -99,6 +99,9 @@ func (l *loop) run(ctx context.Context) {
 		cancel()
 		for _, d := range l.guard.takeDecisions() {
 			l.rec.PolicyDecided(d.subject, d.verdict)
+			for _, reason := range d.verdict.Reasons {
+				l.rec.Logf("policy refuses %s: %s (%s)", d.subject, reason.Code, reason.Detail)
+			}
 		}
 		if ctx.Err() != nil {
 			l.stopped = true
@@ -211,7 +214,7 @@ func (l *loop) finish() Outcome {
 		results[i] = Evidence{Name: l.expect[i].Name, Type: "api_check", Capability: l.expect[i].Capability,
 			Result: result, ObservedAt: t.at, Source: SamplesName, Reason: reason, Attributes: t.attrs}
 		l.rec.Evidence(results[i])
-		l.rec.Logf("evidence %s: %s %s", l.expect[i].Name, result, reason)
+		l.rec.Logf("%s", strings.TrimSpace(fmt.Sprintf("evidence %s: %s %s", l.expect[i].Name, result, reason)))
 	}
 	o := l.outcome(results)
 	o.Samples = l.n

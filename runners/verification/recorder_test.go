@@ -77,7 +77,9 @@ func request(t *testing.T, action string, port int, params string) Request {
 	return Request{
 		Action: action, Environment: "test", Parameters: json.RawMessage(params),
 		Resources: []Resource{{Resource: runners.Resource{ID: "res", Address: "127.0.0.1", Port: port}}},
-		Timeout:   time.Minute, OutputDir: t.TempDir(), Policy: policy.BuiltinDev(),
+		// Few tries end a probe that fails long before its deadline.
+		Retry:   &policy.RetryPolicy{Interval: 50 * time.Millisecond, Factor: 1, StableSuccesses: 2, Attempts: 3},
+		Timeout: time.Minute, OutputDir: t.TempDir(), Policy: policy.BuiltinDev(),
 	}
 }
 
@@ -217,4 +219,12 @@ func overlay(t *testing.T, rules string) *policy.Bundle {
 }
 
 // quick are parameters for a probe that must end soon.
-const quick = `"deadline_seconds":0.5,"timeout_seconds":0.2,"interval_seconds":0.1,"stable_successes":2,"backoff":{"factor":1,"jitter":0},`
+const quick = `"timeout_seconds":0.2,"interval_seconds":0.1,`
+
+// patient is request with tries until the deadline.
+func patient(t *testing.T, action string, port int, params string) Request {
+	t.Helper()
+	req := request(t, action, port, params)
+	req.Retry = nil
+	return req
+}

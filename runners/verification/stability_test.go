@@ -93,7 +93,7 @@ func TestReadyForASecondIsNotReady(t *testing.T) {
 					early++
 				}
 			}
-			if early == 0 {
+			if early == 0 && retry.Interval < time.Second {
 				t.Errorf("no sample was taken in the first second of readiness: %v", times)
 			}
 		})

@@ -14,6 +14,7 @@ import (
 const tcpExpects = quick + `"expect":[{"name":"open","connect":true,"capability":"tcp"},{"name":"banner","banner_matches":"^220 "}]`
 
 func TestTCPAnswers(t *testing.T) {
+	t.Parallel()
 	say := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
 			if _, err := c.Write([]byte(text)); err == nil {
@@ -39,6 +40,7 @@ func TestTCPAnswers(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			port := 0
 			if tc.handle == nil {
 				port = closedPort(t)
@@ -72,6 +74,7 @@ func TestTCPAnswers(t *testing.T) {
 }
 
 func TestNothingObservedIsTargetUnreachable(t *testing.T) {
+	t.Parallel()
 	port := serve(t, hang)
 	r := probe(t, request(t, "verify.tcp.connect", port, "{"+quick+`"expect":[{"name":"banner","banner_matches":"x"}]}`))
 	if r.Status != StatusFailed || r.FailureCode != FailureTargetUnreachable || r.RecommendedCategory != CategoryInfrastructure {
@@ -83,6 +86,7 @@ func TestNothingObservedIsTargetUnreachable(t *testing.T) {
 }
 
 func TestDNSFailureIsNoObservation(t *testing.T) {
+	t.Parallel()
 	req := request(t, "verify.tcp.connect", 80, "{"+quick+`"expect":[{"name":"open","connect":true}]}`)
 	req.Resources[0].Address = "localhost"
 	req.Resolver = &names{}
@@ -97,6 +101,7 @@ func TestDNSFailureIsNoObservation(t *testing.T) {
 
 // An earlier observation counts even if the end could not be seen.
 func TestLastObservationDecides(t *testing.T) {
+	t.Parallel()
 	req := request(t, "verify.tcp.connect", closedPort(t), "{"+quick+`"expect":[{"name":"open","connect":true}]}`)
 	req.Resources[0].Address = "localhost"
 	req.Resolver = &names{answers: map[string][][]string{"localhost": {{"127.0.0.1"}, {}}}}
@@ -110,6 +115,7 @@ func TestLastObservationDecides(t *testing.T) {
 }
 
 func TestCancelStopsQuicklyAndKeepsSamples(t *testing.T) {
+	t.Parallel()
 	port := serve(t, hang)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -120,7 +126,7 @@ func TestCancelStopsQuicklyAndKeepsSamples(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	r := probeContext(t, ctx, request(t, "verify.tcp.connect", port,
+	r := probeContext(t, ctx, patient(t, "verify.tcp.connect", port,
 		`{"interval_seconds":0.1,"timeout_seconds":0.1,"deadline_seconds":50,"expect":[{"name":"open","connect":true},{"name":"banner","banner_matches":"x"}],"stable_successes":2}`), m)
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("stopping took %s", took)
@@ -134,6 +140,7 @@ func TestCancelStopsQuicklyAndKeepsSamples(t *testing.T) {
 }
 
 func TestInputsRejected(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Request){
 		"parameters":       func(r *Request) { r.Parameters = []byte(`{"expect":[]}`) },
 		"unknown action":   func(r *Request) { r.Action = "verify.nothing" },
@@ -154,6 +161,7 @@ func TestInputsRejected(t *testing.T) {
 }
 
 func TestSamplesThatCannotBeKept(t *testing.T) {
+	t.Parallel()
 	req := request(t, "verify.tcp.connect", 1, `{"expect":[{"name":"a","connect":true}]}`)
 	if err := os.WriteFile(filepath.Join(req.OutputDir, SamplesName), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -168,6 +176,7 @@ func TestSamplesThatCannotBeKept(t *testing.T) {
 }
 
 func TestClassify(t *testing.T) {
+	t.Parallel()
 	if class, seen := classify(nil); class != "" || !seen {
 		t.Errorf("no error is %s, %v", class, seen)
 	}

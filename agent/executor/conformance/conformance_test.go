@@ -73,7 +73,7 @@ func check(t *testing.T, argv []string) conformance.Report {
 	r, err := conformance.Check(t.Context(), argv, conformance.Options{
 		Shim: []string{"/proc/self/exe", "shim"},
 		Task: task(t, "task.json"), LongTask: &long,
-		Grace: 3 * time.Second, Timeout: 20 * time.Second, TempDir: t.TempDir(),
+		Grace: 3 * time.Second, Timeout: 15 * time.Second, TempDir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/shim"
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// Agent is one runner. Make it with New, and call Run once.
+type Agent struct {
+	config Config
+	lock   *os.File
+	// life ends when nothing is to go on any more; tasks are all goroutines.
+	life    context.Context
+	endLife context.CancelCauseFunc
+	tasks   sync.WaitGroup
+
+	spooled   atomic.Int64  // bytes of log on disk
+	slotFreed chan struct{} // a token when a slot became free
+	changed   chan struct{} // a token when an attempt has gone
+	fatal     chan error    // the first refusal that ends the agent
+
+	identify sync.Mutex // one registration at a time
+	caching  sync.Mutex // one writer of the policy cache
+
+	mu         sync.Mutex
+	cred       credential
+	current    Plane
+	timing     wire.Timing
+	slots      int
+	flush      time.Duration
+	attempts   map[domain.LeaseID]*attempt
+	tokens     []slotToken
+	stopping   bool // Run's ctx has ended
+	planeDrain bool // the service wants no new work here
+	killed     bool
+	refused    bool // the service no longer knows this runner
+}
+
+var errEnded = errors.New("the agent has ended")
+
+// New makes an agent on its state folder, which no other may use.
+func New(c Config) (*Agent, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("set up the runner: %w", err)
+	}
+	c.fill()
+	executors := map[string]Executor{}
+	for jobType, e := range c.Executors {
+		if e.SHA256 == "" {
+			sum, err := fileSHA256(e.Argv[0])
+			if err != nil {
+				return nil, fmt.Errorf("set up the runner: the executor of %s: %w", jobType, err)
+			}
+			e.SHA256 = sum
+		}
+		executors[jobType] = e
+	}
+	c.Executors = executors
+	if err := os.MkdirAll(attemptsDir(c.StateDir), 0o700); err != nil {
+		return nil, fmt.Errorf("make the runner's state folder: %w", err)
+	}
+	if err := openTo(c.StateDir, c.Credential); err != nil {
+		return nil, fmt.Errorf("make the runner's state folder: %w", err)
+	}
+	lock, err := lockState(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	cred, err := loadCredential(c.StateDir)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	a := &Agent{
+		config: c, lock: lock, cred: cred, slots: c.Slots, flush: time.Second,
+		attempts: map[domain.LeaseID]*attempt{}, slotFreed: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), fatal: make(chan error, 1),
+	}
+	a.life, a.endLife = context.WithCancelCause(context.Background())
+	return a, nil
+}
+
+// openTo lets the executor's user pass through to its attempt, and list nothing.
+func openTo(stateDir string, c *shim.Credential) error {
+	mode := os.FileMode(0o700)
+	if c != nil {
+		mode = 0o711
+	}
+	return errors.Join(os.Chmod(stateDir, mode), os.Chmod(attemptsDir(stateDir), mode))
+}
+
+// lockState holds the folder for this process; the kernel lets go of it when
+// the process ends, however that comes.
+func lockState(stateDir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(stateDir, "agent.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the runner's state folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("the state folder %s is used by another runner; give each its own", stateDir), f.Close())
+	}
+	return f, nil
+}
+
+// RunnerID is who this runner is, for ever.
+func (a *Agent) RunnerID() domain.RunnerID { return a.cred.RunnerID }
+
+// Run works until ctx ends, then drains: it takes nothing new, goes on with what
+// runs, reports and uploads, and returns nil when all is done or the drain's
+// limit has passed. It returns an error when the service refuses this runner.
+// No process and no goroutine of the agent is left when it returns.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.lock.Close()
+	defer a.close()
+	cleaned, err := shim.CleanUp(ctx, attemptsDir(a.config.StateDir))
+	if err != nil {
+		// What does not go is told; the attempts are completed all the same.
+		a.config.Log.Error("not all that an earlier agent left could be ended", "error", err)
+	}
+	if err := a.enter(ctx); err != nil {
+		if ctx.Err() != nil || a.life.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	a.recover(cleaned)
+	a.tasks.Go(a.commandLoop)
+	a.tasks.Go(a.reportLoop)
+	a.tasks.Go(a.fenceLoop)
+	select {
+	case <-ctx.Done():
+		return a.drain()
+	case err := <-a.fatal:
+		return a.abandon(err)
+	case <-a.life.Done():
+		return nil // killed
+	}
+}
+
+// drain waits for what runs. Past the limit the jobs are ended; what cannot be
+// sent then is left to the next agent.
+func (a *Agent) drain() error {
+	a.mu.Lock()
+	a.stopping = true
+	a.mu.Unlock()
+	poke(a.slotFreed) // ask again, without free slots
+	limit := time.NewTimer(a.config.DrainLimit)
+	defer limit.Stop()
+	overdue := false
+	for a.count() > 0 {
+		select {
+		case <-a.changed:
+		case <-limit.C:
+			if overdue {
+				return nil
+			}
+			overdue = true
+			limit.Reset(a.leaveAll() + 30*time.Second)
+		case err := <-a.fatal:
+			return a.abandon(err)
+		case <-a.life.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// leaveAll ends all jobs and says how long that may take.
+func (a *Agent) leaveAll() time.Duration {
+	budget := time.Duration(0)
+	for _, at := range a.list() {
+		budget = max(budget, at.stopBudget()+shim.DefaultReapTimeout)
+		at.leave()
+	}
+	return budget
+}
+
+// abandon ends all jobs because the service no longer knows this runner. Their
+// folders stay: a runner that is let in again sends what it may.
+func (a *Agent) abandon(err error) error {
+	a.mu.Lock()
+	a.refused = true
+	a.mu.Unlock()
+	budget := time.Duration(0)
+	for _, at := range a.list() {
+		budget = max(budget, at.stopBudget()+shim.DefaultReapTimeout)
+		at.lose(lossFenced)
+	}
+	limit := time.NewTimer(budget)
+	defer limit.Stop()
+	for a.busy() > 0 {
+		select {
+		case <-a.slotFreed:
+		case <-limit.C:
+			return err
+		case <-a.life.Done():
+			return err
+		}
+	}
+	return err
+}
+
+// Kill ends every job at once and makes Run return. What could not be said is
+// said by the next agent on the same folder. It is for the second signal.
+func (a *Agent) Kill() {
+	a.mu.Lock()
+	a.killed = true
+	a.mu.Unlock()
+	for _, at := range a.list() {
+		at.kill()
+	}
+	a.endLife(errEnded)
+}
+
+// close ends all that goes on and waits for it.
+func (a *Agent) close() {
+	a.Kill()
+	a.tasks.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.current != nil {
+		a.current.Close()
+	}
+}
+
+func (a *Agent) list() []*attempt {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]*attempt, 0, len(a.attempts))
+	for _, at := range a.attempts {
+		out = append(out, at)
+	}
+	return out
+}
+
+func (a *Agent) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.attempts)
+}
+
+// busy counts the attempts that hold a slot.
+func (a *Agent) busy() int {
+	n := 0
+	for _, at := range a.list() {
+		at.mu.Lock()
+		if !at.slotFree {
+			n++
+		}
+		at.mu.Unlock()
+	}
+	return n
+}
+
+// begin makes an attempt known and runs it.
+func (a *Agent) begin(at *attempt, run func()) {
+	a.mu.Lock()
+	a.attempts[at.lease.ID] = at
+	a.mu.Unlock()
+	a.tasks.Go(run)
+}
+
+func (a *Agent) forget(at *attempt) {
+	a.mu.Lock()
+	delete(a.attempts, at.lease.ID)
+	a.mu.Unlock()
+	poke(a.changed)
+}
+
+func (a *Agent) plane() Plane {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current
+}
+
+func (a *Agent) fence() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Duration(a.timing.FenceSeconds) * time.Second
+}
+
+func (a *Agent) flushEvery() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.flush
+}
+
+// leaving says that the agent ends with work undone, which the next one takes up.
+func (a *Agent) leaving() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.killed || a.refused
+}
+
+// draining says that nothing new is begun.
+func (a *Agent) draining() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stopping || a.planeDrain || a.killed || a.refused
+}
+
+// fenceLoop looks at every lease's fence. It looks often instead of sleeping
+// until it is due, because timers stand still while the machine sleeps and
+// CLOCK_BOOTTIME does not.
+func (a *Agent) fenceLoop() {
+	tick := time.NewTicker(fenceLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-a.life.Done():
+			return
+		case <-tick.C:
+			a.checkFences(a.config.bootNow())
+		}
+	}
+}
+
+const fenceLook = 250 * time.Millisecond
+
+func (a *Agent) checkFences(now isolation.BootTime) {
+	for _, at := range a.list() {
+		at.checkFence(now)
+	}
+}

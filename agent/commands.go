@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// slotToken is a lease token that waits for an offer. It is kept until an offer
+// used it, so that a lost answer is asked for again with the same hashes.
+type slotToken struct{ secret, sha256 string }
+
+// knownDrain is how a request says that the agent knows of the drain.
+const knownDrain = "drain"
+
+// commandLoop holds one request at a time. It is asked anew at once when a slot
+// becomes free or the agent begins to drain.
+func (a *Agent) commandLoop() {
+	failures := 0
+	for a.life.Err() == nil {
+		began := time.Now()
+		answer, err := a.askCommands()
+		switch {
+		case err == nil:
+			failures = 0
+			empty := len(answer.Offers)+len(answer.Stops)+len(answer.Gone) == 0
+			a.obey(answer)
+			if empty && time.Since(began) < firstPause {
+				// A service that does not hold must not be asked in a circle.
+				_ = sleep(a.life, firstPause)
+			}
+		case a.life.Err() != nil:
+			return
+		case errors.Is(err, errAskAnew):
+			failures = 0
+		default:
+			if identityRefused(err) {
+				a.reidentify(err)
+			}
+			_ = sleep(a.life, pause(failures))
+			failures++
+		}
+	}
+}
+
+var errAskAnew = errors.New("the request was given up to ask anew")
+
+// askCommands holds one request; errAskAnew when something changed meanwhile.
+func (a *Agent) askCommands() (wire.Commands, error) {
+	req := a.commandsRequest()
+	a.mu.Lock()
+	wait := time.Duration(a.timing.WaitSeconds) * time.Second
+	a.mu.Unlock()
+	wait = min(max(wait, time.Second), 30*time.Second)
+	ctx, cancel := context.WithTimeout(a.life, wait+callTimeout)
+	defer cancel()
+	anew := false
+	done := make(chan struct{})
+	watcher := make(chan struct{})
+	go func() {
+		defer close(watcher)
+		select {
+		case <-a.slotFreed:
+			anew = true
+			cancel()
+		case <-done:
+		}
+	}()
+	answer, err := a.plane().Commands(ctx, a.cred.RunnerID, wait, req)
+	close(done)
+	<-watcher
+	if err != nil && anew {
+		return answer, errAskAnew
+	}
+	return answer, err
+}
+
+func (a *Agent) commandsRequest() wire.CommandsRequest {
+	req := wire.CommandsRequest{TokenSHA256: []string{}}
+	busy := a.busy()
+	for _, at := range a.list() {
+		at.mu.Lock()
+		if at.stop != nil {
+			req.Known = append(req.Known, at.lease.ID.String())
+		}
+		at.mu.Unlock()
+	}
+	draining := a.draining()
+	full := a.spooled.Load() >= a.config.SpoolTotal*8/10
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.planeDrain {
+		req.Known = append(req.Known, knownDrain)
+	}
+	if draining || full {
+		return req
+	}
+	req.FreeSlots = max(0, a.slots-busy)
+	for len(a.tokens) < req.FreeSlots {
+		secret := newSecret()
+		a.tokens = append(a.tokens, slotToken{secret, secretSHA256(secret)})
+	}
+	for _, t := range a.tokens[:req.FreeSlots] {
+		req.TokenSHA256 = append(req.TokenSHA256, t.sha256)
+	}
+	return req
+}
+
+// obey does what an answer says. Everything is addressed by lease: what is not
+// held here is ignored.
+func (a *Agent) obey(c wire.Commands) {
+	a.mu.Lock()
+	if c.Drain != a.planeDrain {
+		a.config.Log.Info("drain by the service", "drain", c.Drain)
+	}
+	a.planeDrain = c.Drain
+	a.mu.Unlock()
+	for _, o := range c.Offers {
+		a.take(o)
+	}
+	for _, s := range c.Stops {
+		if at := a.find(s.LeaseID); at != nil && at.lease.Epoch == s.Epoch {
+			at.requestStop(s)
+		}
+	}
+	for _, id := range c.Gone {
+		if at := a.find(id); at != nil {
+			at.gone()
+		}
+	}
+}
+
+func (a *Agent) find(id domain.LeaseID) *attempt {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.attempts[id]
+}
+
+// take begins an offer that used one of our tokens. One that is already held is
+// the repeated answer to a lost one; one with another hash is not ours.
+func (a *Agent) take(o wire.Offer) {
+	if a.find(o.LeaseID) != nil {
+		return
+	}
+	token, ok := a.useToken(o.TokenSHA256)
+	if !ok {
+		a.config.Log.Warn("an offer names a token that is not waiting here; it is ignored", "attempt_id", o.AttemptID.String(), "epoch", o.Epoch)
+		return
+	}
+	j := &journal{
+		AttemptID: o.AttemptID, LeaseID: o.LeaseID, Epoch: o.Epoch, Token: token,
+		Clocks: o.Clocks, PolicyDigest: o.PolicyDigest, Phase: phaseOffered,
+	}
+	at := a.newAttempt(attemptDir(a.config.StateDir, o.AttemptID, o.Epoch), j)
+	at.offer = o
+	at.specErr = json.Unmarshal(o.JobSpec, &at.spec)
+	j.JobType = at.spec.JobType
+	at.log.Info("offered")
+	a.begin(at, at.run)
+}
+
+func (a *Agent) useToken(sha256 string) (string, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, t := range a.tokens {
+		if t.sha256 == sha256 {
+			a.tokens = append(a.tokens[:i:i], a.tokens[i+1:]...)
+			return t.secret, true
+		}
+	}
+	return "", false
+}

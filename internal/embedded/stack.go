@@ -1,0 +1,246 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/agent"
+	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/pgembed"
+	"github.com/platform-core/execution-plane-service/internal/plane"
+	"github.com/platform-core/execution-plane-service/internal/s3embed"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
+)
+
+// Options say what is wanted. The zero value is a throw-away stack without a runner.
+type Options struct {
+	// Dir keeps data over restarts; empty: everything is temporary.
+	Dir     string
+	Listen  string // of the API; empty: a free loopback port
+	Policy  *policy.Bundle
+	Profile domain.Profile // zero: fast
+	Runner  *Runner        // nil: none
+	Version string
+	Log     *slog.Logger
+	// PostgresLog receives the database server's log; nil drops it.
+	PostgresLog io.Writer
+	// Progress is told in a few words what is being started.
+	Progress func(string)
+}
+
+// Runner is the runner to start beside the service.
+type Runner struct {
+	Pool  string
+	Slots int
+	// Executable is this program: it serves as shim and executor by its hidden verbs.
+	Executable string
+}
+
+// Stack is a running embedded default.
+type Stack struct {
+	URL string
+	// Tokens for whoever started it.
+	ControlPlaneToken, OperatorToken string
+	DatabaseURL                      string
+	S3                               objects.Config
+	Plane                            *plane.Plane
+
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	failed  chan error
+	closers []func() error // in order of start; closed in reverse
+	stopped sync.Once
+	stopErr error
+}
+
+// Start starts everything and returns when the API answers and the runner, if
+// any, is on its way. Stop ends it.
+func Start(ctx context.Context, o Options) (*Stack, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if o.Policy == nil {
+		o.Policy = policy.BuiltinDev()
+	}
+	if o.Profile.Name == "" {
+		o.Profile = domain.FastProfile()
+	}
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Stack{cancel: cancel, failed: make(chan error, 4)}
+	for _, step := range []func(context.Context, context.Context, Options) error{s.startPostgres, s.startS3, s.startPlane, s.startRunner} {
+		if err := step(ctx, run, o); err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+	}
+	return s, nil
+}
+
+func (s *Stack) startPostgres(ctx, _ context.Context, o Options) error {
+	o.Progress("starting PostgreSQL")
+	opts := pgembed.Options{Log: o.PostgresLog}
+	if o.Dir != "" {
+		// Beside the other data, or where the server's account can reach it.
+		opts.Dir = filepath.Join(o.Dir, "postgres")
+		opts.Fsync = true
+		if os.Geteuid() == 0 && o.Dir == DefaultDir() {
+			opts.Dir = pgembed.DefaultDir()
+		}
+	}
+	pg, err := pgembed.Start(ctx, opts)
+	if err != nil {
+		return fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	s.DatabaseURL = pg.URL
+	s.closers = append(s.closers, pg.Stop)
+	return nil
+}
+
+// DefaultDir is where a lasting embedded default keeps its data.
+func DefaultDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/execution-plane"
+	}
+	return filepath.Dir(pgembed.DefaultDir())
+}
+
+// dir gives a folder for a part: under Options.Dir, or a temporary one.
+func (s *Stack) dir(o Options, part string) (string, error) {
+	if o.Dir != "" {
+		d := filepath.Join(o.Dir, part)
+		return d, os.MkdirAll(d, 0o700)
+	}
+	d, err := os.MkdirTemp("", "execution-plane-"+part+"-")
+	if err == nil {
+		s.closers = append(s.closers, func() error { return os.RemoveAll(d) })
+	}
+	return d, err
+}
+
+const bucketName = "execution-plane"
+
+func (s *Stack) startS3(_, run context.Context, o Options) error {
+	o.Progress("starting object storage")
+	dir, err := s.dir(o, "s3")
+	if err != nil {
+		return fmt.Errorf("make object storage's folder: %w", err)
+	}
+	srv, err := s3embed.Start(run, dir)
+	if err != nil {
+		return fmt.Errorf("start object storage: %w", err)
+	}
+	s.closers = append(s.closers, srv.Close)
+	s.S3 = objects.Config{Endpoint: srv.Endpoint, Bucket: bucketName, AccessKey: srv.AccessKey, SecretKey: srv.SecretKey, PathStyle: true}
+	b, err := objects.Open(s.S3)
+	if err != nil {
+		return fmt.Errorf("open object storage: %w", err)
+	}
+	defer b.Close()
+	return b.EnsureBucket(run)
+}
+
+func (s *Stack) startPlane(ctx, run context.Context, o Options) error {
+	o.Progress("starting the service")
+	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log})
+	if err != nil {
+		return fmt.Errorf("start the service: %w", err)
+	}
+	s.Plane, s.URL = p, p.URL()
+	done := make(chan struct{})
+	planeRun, stop := context.WithCancel(run)
+	go func() {
+		defer close(done)
+		if err := p.Run(planeRun); err != nil {
+			s.failed <- err
+		}
+	}()
+	s.closers = append(s.closers, func() error { stop(); <-done; p.Close(); return nil })
+	if s.ControlPlaneToken, err = plane.IssueToken(ctx, p.Commands, "local control plane", domain.RoleControlPlane); err != nil {
+		return fmt.Errorf("make a token: %w", err)
+	}
+	if s.OperatorToken, err = plane.IssueToken(ctx, p.Commands, "local operator", domain.RoleOperator); err != nil {
+		return fmt.Errorf("make a token: %w", err)
+	}
+	return nil
+}
+
+func (s *Stack) startRunner(ctx, run context.Context, o Options) error {
+	if o.Runner == nil {
+		return nil
+	}
+	o.Progress("starting a runner")
+	dir, err := s.dir(o, "runner")
+	if err != nil {
+		return fmt.Errorf("make the runner's folder: %w", err)
+	}
+	enrolment, err := plane.IssueEnrolment(ctx, s.Plane.Commands, o.Runner.Pool, time.Hour)
+	if err != nil {
+		return fmt.Errorf("enrol the runner: %w", err)
+	}
+	connect, err := agent.Dial(s.URL, "execution-plane/"+o.Version)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(RunnerConfig(o.Runner.Executable, o.Version, agent.Config{
+		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: o.Runner.Slots, Log: o.Log, DrainLimit: 20 * time.Second,
+	}))
+	if err != nil {
+		return fmt.Errorf("start the runner: %w", err)
+	}
+	done := make(chan struct{})
+	agentRun, stop := context.WithCancel(run)
+	go func() {
+		defer close(done)
+		if err := a.Run(agentRun); err != nil && agentRun.Err() == nil {
+			s.failed <- err
+		}
+	}()
+	s.closers = append(s.closers, func() error { stop(); <-done; return nil })
+	return nil
+}
+
+// RunnerConfig fills in what the verification runner of this program is.
+func RunnerConfig(executable, version string, c agent.Config) agent.Config {
+	c.Name, c.Version = "verification-runner", version
+	c.Executors = map[string]agent.Executor{runners.TypeVerification: {Argv: []string{executable, "executor", "serve", "verification"}}}
+	c.Shim = []string{executable, "shim"}
+	for _, a := range runners.Catalogue().List() {
+		if a.JobType == runners.TypeVerification {
+			c.Actions = append(c.Actions, a.Name)
+		}
+	}
+	if c.Host == "" {
+		c.Host, _ = os.Hostname() // a name for people; empty is fine
+	}
+	return c
+}
+
+// Failed gives the error of a part that ended by itself.
+func (s *Stack) Failed() <-chan error { return s.failed }
+
+// Stop ends everything, last started first.
+func (s *Stack) Stop() error {
+	s.stopped.Do(func() {
+		var errs []error
+		for i := len(s.closers) - 1; i >= 0; i-- {
+			errs = append(errs, s.closers[i]())
+		}
+		s.cancel()
+		s.stopErr = errors.Join(errs...)
+	})
+	return s.stopErr
+}

@@ -1,0 +1,98 @@
+package plane
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/platform-core/execution-plane-service/api"
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/artifacts"
+	"github.com/platform-core/execution-plane-service/policy"
+)
+
+type policies struct{ *artifacts.Policies }
+
+func (p policies) Bundle(digest string) (*policy.Bundle, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b, err := p.Policies.Bundle(ctx, digest)
+	return b, err == nil
+}
+
+// health looks at the parts of a replica.
+type health struct{ p *Plane }
+
+const (
+	feedStalled = 10 * time.Second
+	feedBehind  = 30 * time.Second
+)
+
+// Checks: without the database nothing works, so the replica is not ready;
+// without object storage logs wait on the runners and sealing waits, so it is
+// degraded and goes on.
+func (h health) Checks(ctx context.Context) map[string]wire.Check {
+	out := map[string]wire.Check{"database": {Status: "ok"}, "feed": {Status: "ok"}, "object_storage": {Status: "ok"}}
+	stats, err := h.p.Store.Stats(ctx)
+	switch {
+	case err != nil:
+		out["database"] = wire.Check{Status: "failed", Detail: "the database does not answer"}
+		out["feed"] = wire.Check{Status: "failed", Detail: "unknown without the database"}
+	case stats.LastTickAge > feedStalled:
+		out["feed"] = wire.Check{Status: "failed", Detail: "no sequencer has ticked for " + stats.LastTickAge.Round(time.Second).String()}
+	case stats.FeedLagAge > feedBehind:
+		out["feed"] = wire.Check{Status: "degraded", Detail: "the oldest event that is not fed waits for " + stats.FeedLagAge.Round(time.Second).String()}
+	}
+	if err := h.p.Bucket.Health(ctx); err != nil {
+		out["object_storage"] = wire.Check{Status: "degraded", Detail: "logs wait on the runners and bundles are not sealed until it is back"}
+	}
+	return out
+}
+
+// metrics are the API's and the replica's own.
+func (p *Plane) metrics() *api.Metrics {
+	m := api.NewMetrics()
+	if err := m.Register(stateCollector{p}); err != nil {
+		p.Log.Error("some metrics are missing", "error", err)
+	}
+	return m
+}
+
+// stateCollector reads the state of the ledger when somebody asks for metrics.
+type stateCollector struct{ p *Plane }
+
+var (
+	inState  = prometheus.NewDesc("eps_attempts_in_state", "Attempts that have not ended, by state.", []string{"state"}, nil)
+	tickAge  = prometheus.NewDesc("eps_feed_last_tick_age_seconds", "Time since a sequencer last ticked.", nil, nil)
+	feedLag  = prometheus.NewDesc("eps_feed_lag_events", "Committed events that are not in the feed yet.", nil, nil)
+	feedAge  = prometheus.NewDesc("eps_feed_lag_seconds", "Age of the oldest event that is not in the feed yet.", nil, nil)
+	xminAge  = prometheus.NewDesc("eps_database_xmin_age", "Transactions begun since the oldest one that still runs.", nil, nil)
+	unsealed = prometheus.NewDesc("eps_seal_waiting", "Attempts that could not be sealed at the last look.", nil, nil)
+)
+
+func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed} {
+		ch <- d
+	}
+}
+
+func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(unsealed, float64(c.p.sealer.Waiting()))
+	if counts, err := c.p.Reads.StateCounts(ctx); err == nil {
+		for state, n := range counts {
+			gauge(inState, float64(n), state)
+		}
+	}
+	if s, err := c.p.Store.Stats(ctx); err == nil {
+		gauge(tickAge, s.LastTickAge.Seconds())
+		gauge(feedLag, float64(s.FeedLag))
+		gauge(feedAge, s.FeedLagAge.Seconds())
+		gauge(xminAge, float64(s.XminAge))
+	}
+}

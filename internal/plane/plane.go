@@ -1,0 +1,288 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/platform-core/execution-plane-service/api"
+	"github.com/platform-core/execution-plane-service/artifacts"
+	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/commands"
+	"github.com/platform-core/execution-plane-service/dispatch"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/eventstore/postgres"
+	"github.com/platform-core/execution-plane-service/migrations"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/projections"
+	"github.com/platform-core/execution-plane-service/runners"
+)
+
+// The modules of a replica. The sequencer runs in every one, under its row lease.
+const (
+	ModuleAPI            = "api"
+	ModuleDispatcher     = "dispatcher"
+	ModuleArtifactWorker = "artifact-worker"
+)
+
+// Modules lists them all.
+func Modules() []string { return []string{ModuleAPI, ModuleDispatcher, ModuleArtifactWorker} }
+
+// Config is what a replica is made of.
+type Config struct {
+	DatabaseURL string
+	MaxConns    int32 // 0: four for each core
+	Objects     objects.Config
+	Policy      *policy.Bundle
+	Profile     domain.Profile
+	Limits      domain.ControlLimits
+	Modules     []string // empty: all
+	Listen      string   // address of the API, such as 127.0.0.1:8080; port 0 takes a free one
+	MaxQueue    int
+	Migrate     bool // apply pending migrations at start; otherwise refuse to start with them
+	Log         *slog.Logger
+	// Sink, if not nil, is told every append of this replica after it committed.
+	Sink func([]eventstore.Event)
+	// WrapStore, if not nil, stands between commands and the store: for tests that
+	// break things.
+	WrapStore func(eventstore.Store) eventstore.Store
+}
+
+// Plane is one replica.
+type Plane struct {
+	Config
+	Pool     *pgxpool.Pool
+	Store    *postgres.Store
+	Reads    *projections.Reader
+	Commands *commands.Service
+	Dispatch *dispatch.Dispatcher
+	Bucket   *objects.Bucket
+	Logs     *artifacts.Logs
+	Policies *artifacts.Policies
+
+	holder   string
+	sealer   *artifacts.Sealer
+	api      *api.API
+	listener net.Listener
+}
+
+// New connects and assembles. The caller runs Run, and Close afterwards.
+func New(ctx context.Context, c Config) (*Plane, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(c.Modules) == 0 {
+		c.Modules = Modules()
+	}
+	for _, m := range c.Modules {
+		if !slices.Contains(Modules(), m) {
+			return nil, fmt.Errorf("there is no module %q; the modules are %v", m, Modules())
+		}
+	}
+	if c.Policy == nil {
+		c.Policy = policy.Builtin()
+	}
+	if c.Limits == (domain.ControlLimits{}) {
+		c.Limits = domain.DefaultControlLimits()
+	}
+	p := &Plane{Config: c, holder: uuid.NewString()}
+	if err := p.connect(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	p.assemble()
+	if slices.Contains(c.Modules, ModuleAPI) {
+		l, err := net.Listen("tcp", c.Listen)
+		if err != nil {
+			p.Close()
+			return nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
+		}
+		p.listener = l
+	}
+	return p, nil
+}
+
+func (p *Plane) connect(ctx context.Context) error {
+	pc, err := pgxpool.ParseConfig(p.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("read the database URL: %w", err)
+	}
+	if p.MaxConns > 0 {
+		pc.MaxConns = p.MaxConns
+	} else {
+		pc.MaxConns = max(16, pc.MaxConns)
+	}
+	if p.Pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	if p.Migrate {
+		if err := migrations.Up(ctx, p.Pool); err != nil {
+			return fmt.Errorf("migrate the database: %w", err)
+		}
+	} else if pending, err := migrations.Check(ctx, p.Pool); err != nil {
+		return fmt.Errorf("look at the database's migrations: %w", err)
+	} else if pending > 0 {
+		return fmt.Errorf("the database lacks %d migrations; run: execution-plane migrate", pending)
+	}
+	if p.Bucket, err = objects.Open(p.Objects); err != nil {
+		return fmt.Errorf("open object storage: %w", err)
+	}
+	return nil
+}
+
+func (p *Plane) assemble() {
+	p.Reads = projections.NewReader(p.Pool)
+	var d *dispatch.Dispatcher
+	p.Store = postgres.Open(p.Pool, projections.Tables(), postgres.Options{OnAppend: func(events []eventstore.Event) {
+		d.Appended(events)
+		if p.Sink != nil {
+			p.Sink(events)
+		}
+	}})
+	var store eventstore.Store = p.Store
+	if p.WrapStore != nil {
+		store = p.WrapStore(store)
+	}
+	active := func() *policy.Bundle { return p.Policy }
+	p.Commands = commands.New(commands.Config{
+		Store: store, Index: commands.NewIndex(p.Reads), Policy: active, Actions: runners.Catalogue(), Profile: p.Profile,
+		Limits: p.Limits, StorageBase: p.Bucket.URI(""), MaxQueue: p.MaxQueue, Log: p.Log,
+	})
+	d = dispatch.New(dispatch.Config{Commands: p.Commands, Reads: p.Reads, Policy: active, Profile: p.Profile, Leases: p.Store, Holder: p.holder, Log: p.Log})
+	p.Dispatch = d
+	p.Logs = &artifacts.Logs{Store: store, Reads: p.Reads, Objects: p.Bucket}
+	p.Policies = &artifacts.Policies{Objects: p.Bucket}
+	p.sealer = &artifacts.Sealer{Store: store, Feed: p.Store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
+		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log}
+	p.api = api.New(api.Config{
+		Commands: p.Commands, Dispatch: d, Intake: &artifacts.Intake{Commands: p.Commands, Objects: p.Bucket}, Logs: p.Logs,
+		Reads: p.Reads, Streams: store, Feed: p.Store, Policies: policies{p.Policies}, Health: health{p},
+		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
+	})
+}
+
+// flushEvery is how often agents send log: seldom in production, where a chunk is
+// an object, at once where somebody looks on.
+func (p *Plane) flushEvery() time.Duration {
+	if p.Profile.Name == "fast" {
+		return time.Second
+	}
+	return 10 * time.Second
+}
+
+// URL is where the API listens; "" without the module.
+func (p *Plane) URL() string {
+	if p.listener == nil {
+		return ""
+	}
+	return "http://" + p.listener.Addr().String()
+}
+
+// Close releases what New took. Run must have returned.
+func (p *Plane) Close() {
+	if p.listener != nil {
+		p.listener.Close()
+	}
+	if p.Store != nil {
+		p.Store.Close()
+	}
+	if p.Bucket != nil {
+		p.Bucket.Close()
+	}
+	if p.Pool != nil {
+		p.Pool.Close()
+	}
+}
+
+// shutdownGrace is how long requests in flight may go on after ctx ended.
+const shutdownGrace = 10 * time.Second
+
+// Run works until ctx ends, then lets requests in flight finish.
+func (p *Plane) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	var failed struct {
+		sync.Mutex
+		errs []error
+	}
+	start := func(name string, run func(context.Context) error) {
+		wg.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				err = fmt.Errorf("%s: %w", name, err)
+				failed.Lock()
+				failed.errs = append(failed.errs, err)
+				failed.Unlock()
+				cancel(err)
+			}
+		})
+	}
+	start("sequencer", postgres.NewSequencer(p.Store, p.holder, postgres.SequencerOptions{OnError: func(err error) {
+		p.Log.WarnContext(ctx, "the sequencer had trouble; it goes on by itself", "error", err)
+	}}).Run)
+	start("policy", p.announcePolicy)
+	if slices.Contains(p.Modules, ModuleDispatcher) {
+		start("sweeper", p.Dispatch.Sweep)
+	}
+	if slices.Contains(p.Modules, ModuleArtifactWorker) {
+		start("sealer", p.sealer.Run)
+	}
+	if p.listener != nil {
+		start("api", p.serve)
+	}
+	wg.Wait()
+	return errors.Join(failed.errs...)
+}
+
+func (p *Plane) serve(ctx context.Context) error {
+	srv := p.api.Server()
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(p.listener) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err := srv.Shutdown(grace)
+	if serr := <-done; !errors.Is(serr, http.ErrServerClosed) {
+		err = errors.Join(err, serr)
+	}
+	return err
+}
+
+// announcePolicy keeps the bundle in object storage and records that it decides,
+// again and again until both are done.
+func (p *Plane) announcePolicy(ctx context.Context) error {
+	wait := 100 * time.Millisecond
+	for {
+		err := p.Bucket.EnsureBucket(ctx)
+		if err == nil {
+			err = p.Policies.Keep(ctx, p.Policy)
+		}
+		if err == nil {
+			err = p.Commands.ActivatePolicy(ctx, p.Policy.Digest())
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		p.Log.WarnContext(ctx, "the policy bundle is not kept yet; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+			wait = min(2*wait, 5*time.Second)
+		}
+	}
+}
