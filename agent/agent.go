@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +26,8 @@ type Agent struct {
 	endLife context.CancelCauseFunc
 	tasks   sync.WaitGroup
 
-	spooled   atomic.Int64  // bytes of log on disk
-	slotFreed chan struct{} // a token when a slot became free
+	spooled   account
+	slotFreed chan struct{} // a token when more or less can be asked for than before
 	changed   chan struct{} // a token when an attempt has gone
 	fatal     chan error    // the first refusal that ends the agent
 
@@ -88,6 +87,7 @@ func New(c Config) (*Agent, error) {
 		attempts: map[domain.LeaseID]*attempt{}, slotFreed: make(chan struct{}, 1),
 		changed: make(chan struct{}, 1), fatal: make(chan error, 1),
 	}
+	a.spooled.limit, a.spooled.crossed = c.SpoolTotal*8/10, a.slotFreed
 	a.life, a.endLife = context.WithCancelCause(context.Background())
 	return a, nil
 }

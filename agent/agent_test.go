@@ -35,7 +35,7 @@ func everything(p *fakeProcess) executor.Exit {
 }
 
 func TestOneJobFromOfferToTheLastByte(t *testing.T) {
-	inWorld(t, everything, func(w *world) {
+	inWorld(t, everything, func(t *testing.T, w *world) {
 		w.begin()
 		submitted := w.plane.submit(nil)
 		j := w.completed(submitted)
@@ -103,9 +103,9 @@ func checkEnvironment(t *testing.T, raw json.RawMessage) {
 func TestEveryLostAnswerHasOneEffect(t *testing.T) {
 	for _, mode := range []string{"before", "after"} {
 		t.Run(mode, func(t *testing.T) {
-			inWorld(t, everything, func(w *world) {
+			inWorld(t, everything, func(t *testing.T, w *world) {
 				// The first three answers of every call are lost, one call after the other.
-				w.plane.fault = func(op string, n int) (error, error) {
+				w.plane.breakBy(func(op string, n int) (error, error) {
 					if n > 2 || op == "report" && n != 1 {
 						return nil, nil
 					}
@@ -113,7 +113,7 @@ func TestEveryLostAnswerHasOneEffect(t *testing.T) {
 						return errWire, nil
 					}
 					return nil, errWire
-				}
+				})
 				w.begin()
 				j := w.completed(w.plane.submit(nil))
 				checkLogs(t, j)
@@ -129,13 +129,13 @@ func TestEveryLostAnswerHasOneEffect(t *testing.T) {
 }
 
 func TestLostOffersAreAskedForWithTheSameHashes(t *testing.T) {
-	inWorld(t, untilStopped, func(w *world) {
-		w.plane.fault = func(op string, n int) (error, error) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.plane.breakBy(func(op string, n int) (error, error) {
 			if op == "commands" && n < 3 {
 				return nil, errWire
 			}
 			return nil, nil
-		}
+		})
 		w.plane.submit(nil)
 		w.plane.submit(nil)
 		w.begin()
@@ -154,7 +154,7 @@ func TestLostOffersAreAskedForWithTheSameHashes(t *testing.T) {
 }
 
 func TestNoMoreJobsThanSlots(t *testing.T) {
-	inWorld(t, untilStopped, func(w *world) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
 		w.begin()
 		var jobs []*job
 		for range 3 {
@@ -182,7 +182,7 @@ func TestRefusedBeforeStart(t *testing.T) {
 		{"policy digest", func(_ *domain.JobSpec, o *wire.Offer) { o.PolicyDigest = "../../x" }, "policy_unavailable"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inWorld(t, succeed, func(w *world) {
+			inWorld(t, succeed, func(t *testing.T, w *world) {
 				w.begin()
 				j := w.plane.submit(tc.change)
 				w.until("it is given back", func() bool { return w.plane.view(j).released != "" })
@@ -200,13 +200,13 @@ func TestRefusedBeforeStart(t *testing.T) {
 
 func TestStartRefusedMeansNothingRuns(t *testing.T) {
 	for _, kind := range []domain.Kind{domain.KindGone, domain.KindConflict, domain.KindForbidden} {
-		inWorld(t, succeed, func(w *world) {
-			w.plane.fault = func(op string, _ int) (error, error) {
+		inWorld(t, succeed, func(t *testing.T, w *world) {
+			w.plane.breakBy(func(op string, _ int) (error, error) {
 				if op == "start" {
 					return refusal(kind, "no"), nil
 				}
 				return nil, nil
-			}
+			})
 			w.begin()
 			j := w.plane.submit(nil)
 			w.until("start is asked for", func() bool { return len(w.plane.callsOf("start")) > 0 })
@@ -219,7 +219,7 @@ func TestStartRefusedMeansNothingRuns(t *testing.T) {
 }
 
 func TestSecretsEndBeforeTheExecutor(t *testing.T) {
-	inWorld(t, succeed, func(w *world) {
+	inWorld(t, succeed, func(t *testing.T, w *world) {
 		w.begin()
 		j := w.completed(w.plane.submit(func(s *domain.JobSpec, _ *wire.Offer) {
 			s.Inputs.Secrets = []domain.SecretInput{{Name: "key", SecretRef: "vault://kv/x"}}
@@ -234,16 +234,16 @@ func TestSecretsEndBeforeTheExecutor(t *testing.T) {
 }
 
 func TestCredentialIsKeptAndEnrolmentUsedOnce(t *testing.T) {
-	inWorld(t, succeed, func(w *world) {
-		w.plane.fault = func(op string, n int) (error, error) {
+	inWorld(t, succeed, func(t *testing.T, w *world) {
+		w.plane.breakBy(func(op string, n int) (error, error) {
 			if op == "register" && n < 2 {
 				return nil, errWire // the enrolment's answers are lost
 			}
 			return nil, nil
-		}
+		})
 		w.begin()
 		first := w.agent.RunnerID()
-		w.until("it is registered", func() bool { return len(w.plane.callsOf("commands"))+len(w.plane.asked) > 0 })
+		w.until("it is registered", func() bool { return w.plane.askedTimes() > 0 })
 		if err := w.end(); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestCredentialIsKeptAndEnrolmentUsedOnce(t *testing.T) {
 }
 
 func TestRefusedRunnerEndsWithAnError(t *testing.T) {
-	inWorld(t, succeed, func(w *world) {
+	inWorld(t, succeed, func(t *testing.T, w *world) {
 		w.config.EnrolmentToken = "ee_other"
 		w.begin()
 		err := <-w.ended
@@ -273,7 +273,7 @@ func TestRefusedRunnerEndsWithAnError(t *testing.T) {
 }
 
 func TestEvictedRunnerEndsItsJobsAndReturns(t *testing.T) {
-	inWorld(t, untilStopped, func(w *world) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
 		w.begin()
 		j := w.plane.submit(nil)
 		w.until("it runs", func() bool { return len(w.launcher.launched()) == 1 })
@@ -298,7 +298,7 @@ func TestEvictedRunnerEndsItsJobsAndReturns(t *testing.T) {
 }
 
 func TestTokensStayOutOfTheAgentsLog(t *testing.T) {
-	inWorld(t, everything, func(w *world) {
+	inWorld(t, everything, func(t *testing.T, w *world) {
 		w.begin()
 		w.completed(w.plane.submit(nil))
 		bearer := w.agent.cred.Secret
@@ -318,7 +318,7 @@ func TestTokensStayOutOfTheAgentsLog(t *testing.T) {
 }
 
 func TestStateFolderHasOneAgent(t *testing.T) {
-	inWorld(t, succeed, func(w *world) {
+	inWorld(t, succeed, func(t *testing.T, w *world) {
 		w.begin()
 		if _, err := New(w.config); err == nil || !strings.Contains(err.Error(), "used by another runner") {
 			t.Errorf("a second agent: %v", err)

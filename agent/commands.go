@@ -90,13 +90,12 @@ func (a *Agent) commandsRequest() wire.CommandsRequest {
 		at.mu.Unlock()
 	}
 	draining := a.draining()
-	full := a.spooled.Load() >= a.config.SpoolTotal*8/10
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.planeDrain {
 		req.Known = append(req.Known, knownDrain)
 	}
-	if draining || full {
+	if draining || a.spooled.full() {
 		return req
 	}
 	req.FreeSlots = max(0, a.slots-busy)

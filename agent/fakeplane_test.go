@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +139,13 @@ func (f *fakePlane) wakeLocked() {
 	f.news = make(chan struct{})
 }
 
+// breakBy sets what goes wrong from now on.
+func (f *fakePlane) breakBy(fault func(op string, n int) (before, after error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
 // with runs fn under the lock and wakes held requests.
 func (f *fakePlane) with(fn func()) {
 	f.mu.Lock()
@@ -150,7 +158,10 @@ func (f *fakePlane) with(fn func()) {
 func (f *fakePlane) view(j *job) job {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return *j
+	v := *j
+	v.logs, v.chunks = maps.Clone(j.logs), maps.Clone(j.chunks)
+	v.artifacts, v.objects = maps.Clone(j.artifacts), maps.Clone(j.objects)
+	return v
 }
 
 func (f *fakePlane) callsOf(op string) []callMade {
@@ -165,11 +176,18 @@ func (f *fakePlane) callsOf(op string) []callMade {
 	return out
 }
 
+// askedTimes counts the held requests, those that are held now included.
+func (f *fakePlane) askedTimes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked)
+}
+
 // stopJob asks for a stop, as a cancel does.
 func (f *fakePlane) stopJob(j *job, reason domain.StopReason) {
 	f.with(func() {
 		j.stop = &wire.Stop{LeaseID: j.offer.LeaseID, AttemptID: j.offer.AttemptID, Epoch: j.offer.Epoch, Reason: reason,
-			DeadlineSeconds: 36, LadderSeconds: 6}
+			DeadlineSeconds: 36, LadderSeconds: j.offer.Clocks.StopSeconds}
 	})
 }
 
@@ -361,7 +379,7 @@ func (b *boundPlane) Start(ctx context.Context, l Lease, key uuid.UUID, req wire
 		if err != nil {
 			return wire.Started{}, err
 		}
-		if j.stop != nil {
+		if j.stop != nil && !j.started {
 			j.closed = true
 			return wire.Started{}, refusal(domain.KindGone, "attempt_closed")
 		}

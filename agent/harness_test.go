@@ -68,7 +68,7 @@ func (l *lockedBuffer) String() string {
 func bubbleBoot() isolation.BootTime { return isolation.BootTime(time.Now().UnixNano()) }
 
 // inWorld runs test in a bubble with an agent that has not begun.
-func inWorld(t *testing.T, a act, test func(w *world)) {
+func inWorld(t *testing.T, a act, test func(t *testing.T, w *world)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, plane: newFakePlane(t), launcher: &fakeLauncher{act: a, now: bubbleBoot}, log: &lockedBuffer{}}
@@ -78,7 +78,7 @@ func inWorld(t *testing.T, a act, test func(w *world)) {
 			Log: slog.New(slog.NewTextHandler(w.log, nil)), launch: w.launcher.launch, bootNow: bubbleBoot,
 		}
 		defer w.finish()
-		test(w)
+		test(t, w)
 	})
 }
 
@@ -182,3 +182,18 @@ func stateFiles(t *testing.T, dir string) []string {
 	}
 	return out
 }
+
+// processOf finds the process that was launched for a job.
+func (w *world) processOf(j *job) *fakeProcess {
+	w.t.Helper()
+	for _, p := range w.launcher.launched() {
+		if p.config.Task.AttemptID == j.offer.AttemptID.String() {
+			return p
+		}
+	}
+	w.t.Fatal("the job was not launched")
+	return nil
+}
+
+// bubbleTime is a moment on the bubble's boot-time clock.
+func bubbleTime(at time.Time) isolation.BootTime { return isolation.BootTime(at.UnixNano()) }

@@ -22,16 +22,33 @@ import (
 type spool struct {
 	streams map[bundle.Stream]*stream
 	// wake has a token when something was written or closed.
-	wake  chan struct{}
-	total *atomic.Int64 // bytes on disk of all attempts
+	wake    chan struct{}
+	account *account
 }
+
+// account counts the bytes of log on disk of all attempts.
+type account struct {
+	bytes atomic.Int64
+	limit int64 // from here on no new attempt is taken
+	// crossed is told when the limit was reached or left.
+	crossed chan struct{}
+}
+
+func (a *account) add(n int64) {
+	now := a.bytes.Add(n)
+	if (now >= a.limit) != (now-n >= a.limit) {
+		poke(a.crossed)
+	}
+}
+
+func (a *account) full() bool { return a.bytes.Load() >= a.limit }
 
 // stream is one log. It is written by one goroutine and read by another.
 type stream struct {
-	name bundle.Stream
-	file *os.File
-	wake chan struct{}
-	size *atomic.Int64
+	name    bundle.Stream
+	file    *os.File
+	wake    chan struct{}
+	account *account
 
 	mu      sync.Mutex
 	content int64 // content bytes
@@ -49,14 +66,14 @@ type place struct{ content, encoded int64 }
 
 // openSpool opens or makes the spool in dir. What is there is read once: a torn
 // last frame is cut off.
-func openSpool(dir string, total *atomic.Int64) (*spool, error) {
+func openSpool(dir string, acc *account) (*spool, error) {
 	dir = filepath.Join(dir, "log")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the log spool: %w", err)
 	}
-	s := &spool{streams: map[bundle.Stream]*stream{}, wake: make(chan struct{}, 1), total: total}
+	s := &spool{streams: map[bundle.Stream]*stream{}, wake: make(chan struct{}, 1), account: acc}
 	for _, name := range bundle.Streams() {
-		st := &stream{name: name, wake: s.wake, size: total, sum: sha256.New()}
+		st := &stream{name: name, wake: s.wake, account: acc, sum: sha256.New()}
 		f, err := os.OpenFile(filepath.Join(dir, string(name)+".frames"), os.O_RDWR|os.O_CREATE, 0o600)
 		if err == nil {
 			st.file = f
@@ -92,7 +109,7 @@ func (s *stream) recall() error {
 		s.sum.Write(f.Data)
 	}
 	s.content, s.encoded = r.Content(), r.Encoded()
-	s.size.Add(s.encoded)
+	s.account.add(s.encoded)
 	_, err := s.file.Seek(s.encoded, io.SeekStart)
 	return err
 }
@@ -117,7 +134,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	s.encoded += int64(len(frames))
 	s.content += int64(len(p))
 	s.sum.Write(p)
-	s.size.Add(int64(len(frames)))
+	s.account.add(int64(len(frames)))
 	poke(s.wake)
 	return len(p), nil
 }
@@ -220,7 +237,7 @@ func (s *spool) claimed() []domain.ClaimedLog {
 func (s *spool) remove() error {
 	var errs []error
 	for _, st := range s.streams {
-		s.total.Add(-st.encoded)
+		s.account.add(-st.encoded)
 		errs = append(errs, st.file.Close())
 	}
 	return errors.Join(errs...)

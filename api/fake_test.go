@@ -69,12 +69,53 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{
+	w := &world{
 		tokens: map[domain.TokenID]projections.TokenView{}, created: map[domain.TokenID]domain.TokenCreated{},
 		enrols:  map[domain.EnrolmentID]domain.EnrolmentCreated{},
 		attempt: domain.Attempt{ID: attemptID, OperationID: operationID, PlanNodeID: "probe", Phase: domain.PhaseRunning, Clocks: domain.Clocks{LeaseSeconds: 90, RunSeconds: 60}},
 		checks:  map[string]wire.Check{"database": {Status: "ok"}},
 	}
+	w.happen(
+		domain.Created{AttemptID: attemptID, OperationID: operationID, PlanNodeID: "probe", JobType: "verification", Action: "verify.tcp.connect",
+			Clocks: domain.Clocks{QueueSeconds: 60, OfferSeconds: 5, RunSeconds: 30, MaxOffers: 5}},
+		domain.PolicyDecided{At: "submit", Verdict: "allow", BundleDigest: digestHex("bundle"), InputDigest: digestHex("input")},
+		domain.EvidenceRecorded{Epoch: 1, ID: domain.NewID[domain.EvidenceID](uuid.MustParse("e0000000-0000-4000-8000-000000000001")),
+			Name: "up", Type: "api_check", Result: "passed", Source: "stdout", ObservedAt: recordedAt, Detail: domain.TextRef(digestHex("text"))},
+	)
+	return w
+}
+
+// happen appends events to the attempt's stream and to the feed, one second
+// after one another.
+func (w *world) happen(events ...domain.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range events {
+		name, schema, payload, err := domain.EncodeEvent(e)
+		if err != nil {
+			panic(err)
+		}
+		n := len(w.stream)
+		a := eventstore.Append{Stream: commands.AttemptStream(attemptID), Expected: int64(n), Now: recordedAt.Add(time.Duration(n) * time.Second),
+			CommandID: uuid.NewSHA1(attemptID.UUID(), []byte{byte(n)}), CommandDigest: sha256.Sum256([]byte("request")),
+			Actor:  eventstore.Actor{Kind: "control-plane", ID: "cp", Role: "control-plane", Auth: "token"},
+			Events: []eventstore.NewEvent{{Type: name, Schema: schema, Payload: payload}}}
+		if n > 0 {
+			a.PrevHash = w.stream[n-1].Hash
+		}
+		stored, err := eventstore.Seal(a)
+		if err != nil {
+			panic(err)
+		}
+		w.stream = append(w.stream, stored...)
+		w.feed = append(w.feed, eventstore.FeedEvent{Cursor: eventstore.Cursor{Generation: 1, Seq: int64(len(w.feed) + 1)}, Event: stored[0]})
+	}
+}
+
+// end closes the attempt as succeeded.
+func (w *world) end() {
+	w.happen(domain.Succeeded{Ended: domain.Ended{Category: domain.CategorySuccess, FinishedAt: recordedAt, BundleState: "empty"}})
+	w.close()
 }
 
 func (w *world) setErr(err error) {
@@ -298,7 +339,7 @@ func (w dispatcher) Explain(_ context.Context, id domain.AttemptID) (dispatch.Ex
 }
 
 func (w dispatcher) Fits(context.Context, *domain.JobSpec) ([]dispatch.Fit, error) {
-	return []dispatch.Fit{{Fits: true, Free: 1}}, w.failing()
+	return []dispatch.Fit{{Runner: projections.RunnerView{RunnerID: runnerID.UUID()}, Fits: true, Free: 1}}, w.failing()
 }
 
 func (w dispatcher) WaitEnd(ctx context.Context, id domain.AttemptID, wait time.Duration) (domain.Attempt, error) {
@@ -324,7 +365,7 @@ func (w reader) Attempts(_ context.Context, _ projections.AttemptFilter, after s
 	if w.panics {
 		panic("the reader broke: postgres://user:hunter2@db/x")
 	}
-	return []projections.AttemptView{{AttemptID: attemptID.UUID(), Status: "queued"}}, after, w.failing()
+	return []projections.AttemptView{{AttemptID: attemptID.UUID(), OperationID: operationID.UUID(), Status: "queued"}}, after, w.failing()
 }
 
 func (w reader) Attempt(_ context.Context, id domain.AttemptID) (projections.AttemptView, error) {
@@ -338,7 +379,7 @@ func (w reader) Attempt(_ context.Context, id domain.AttemptID) (projections.Att
 }
 
 func (w reader) Artifacts(context.Context, domain.AttemptID) ([]projections.ArtifactView, error) {
-	return []projections.ArtifactView{{Name: "report", Inline: []byte(`{"a":1}`)}}, w.failing()
+	return []projections.ArtifactView{{ArtifactID: uuid.New(), Name: "report", Inline: []byte(`{"a":1}`)}}, w.failing()
 }
 
 func (w reader) Runners(context.Context) ([]projections.RunnerView, error) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -65,7 +66,8 @@ func (s *server) announce(q *request) error {
 	}
 	out := wire.ArtifactAnswer{ID: done.ID, Stored: done.Stored}
 	if u := done.Upload; u != nil {
-		out.Upload = &wire.Upload{Method: u.Method, URL: u.URL, Headers: u.Headers}
+		out.Upload = &wire.Upload{Method: u.Method, URL: u.URL, Headers: map[string]string{}}
+		maps.Copy(out.Upload.Headers, u.Headers)
 	}
 	return q.json(http.StatusOK, out)
 }

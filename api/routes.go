@@ -51,7 +51,7 @@ type Route struct {
 	MaxBody int // bytes; 0 for MaxBody
 	// Held says that the request may be held up to MaxWait seconds.
 	Held bool
-	// NoPrefix routes are for probes and are not logged above debug.
+	// Quiet routes are for probes and are not logged above debug.
 	Quiet bool
 
 	handle func(*server, *request) error

@@ -14,6 +14,7 @@ import (
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
 // Objects is the object storage that this package needs. Writes are conditional
@@ -55,9 +56,11 @@ func (i *Intake) StoreLog(ctx context.Context, m commands.Meta, call commands.Le
 	}
 	sum := bundle.Sum(frames)
 	key := bundle.LogChunkKey(prefixOf(a), s, offset, sum)
+	crashpoint.Here("log.put.before")
 	if err := i.Objects.Put(ctx, key, bytes.NewReader(frames), int64(len(frames)), sum, objects.PutOptions{ContentType: "application/octet-stream"}); err != nil {
 		return have, storageError("store log", err)
 	}
+	crashpoint.Here("log.put.after")
 	return i.Commands.StoreLog(ctx, m, call, domain.StoreLog{
 		Stream: stream, Offset: offset, Bytes: chunk.Len(), Key: key, SHA256: sum.String(), ObjectBytes: int64(len(frames)),
 	})
@@ -132,6 +135,7 @@ func (i *Intake) Announce(ctx context.Context, m commands.Meta, call commands.Le
 	}
 	switch err := i.Objects.Verify(ctx, key, n.Bytes, sum); {
 	case err == nil:
+		crashpoint.Here("artifact.verified")
 		e.Storage, e.URI, e.Key = "s3", i.Objects.URI(key), key
 		return Announced{ID: id, Stored: true}, i.Commands.RegisterArtifact(ctx, m, call, e)
 	case errors.Is(err, objects.ErrNotFound):

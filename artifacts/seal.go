@@ -12,6 +12,7 @@ import (
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
 // sealing builds one attempt's bundle. It may be done again after a clash: what
@@ -249,6 +250,7 @@ func (s *sealing) put(b []byte, o bundle.Object, key func(bundle.SHA256) string)
 	if err := s.w.Objects.Put(s.ctx, o.Key, bytes.NewReader(b), o.Bytes, o.SHA256, objects.PutOptions{ContentType: o.MediaType}); err != nil {
 		return storageError("store "+o.Name, err)
 	}
+	crashpoint.Here("seal.put")
 	s.add(o)
 	return nil
 }
@@ -263,6 +265,7 @@ func (s *sealing) putManifest() (domain.Sealed, error) {
 	if err := s.w.Objects.Put(s.ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
 		return domain.Sealed{}, storageError("store the manifest", err)
 	}
+	crashpoint.Here("seal.manifest")
 	out := domain.Sealed{
 		State: string(s.m.State), URI: s.w.Objects.URI(key), ManifestSHA256: sum.String(),
 		Objects: len(s.m.Objects), Bytes: s.bytes, Gaps: len(s.m.Gaps),

@@ -14,6 +14,7 @@ import (
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
@@ -214,5 +215,6 @@ func (w *Sealer) writeEmptyOf(ctx context.Context, e eventstore.Event) error {
 	if err := w.Objects.Put(ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
 		return storageError("store an empty bundle", err)
 	}
+	crashpoint.Here("empty.put")
 	return nil
 }

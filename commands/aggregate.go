@@ -9,6 +9,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
@@ -101,7 +102,7 @@ func attemptOnce[S any](ctx context.Context, s *Service, ag aggregate[S], stream
 		return r, err
 	}
 	a.Class = class
-	stored, err := s.Store.Append(ctx, a)
+	stored, err := appendTo(ctx, s.Store, a)
 	if err != nil {
 		if errors.Is(err, eventstore.ErrTooLarge) {
 			return r, &domain.Error{Kind: domain.KindInvalid, Code: "too_large", Message: "the request is larger than an event may be", Err: err}
@@ -112,6 +113,16 @@ func attemptOnce[S any](ctx context.Context, s *Service, ag aggregate[S], stream
 	r.State, r.Changed = after, true
 	r.Receipt = eventstore.Receipt{Stream: stream, EventID: e.EventID, Version: e.Version, Time: e.Time, Hash: e.Hash, CommandDigest: e.CommandDigest}
 	return r, nil
+}
+
+// appendTo is the durable step of every command.
+func appendTo(ctx context.Context, store eventstore.Store, a eventstore.Append) ([]eventstore.Event, error) {
+	crashpoint.At("append.before", a.Events[0].Type)
+	stored, err := store.Append(ctx, a)
+	if err == nil {
+		crashpoint.At("append.after", a.Events[0].Type)
+	}
+	return stored, err
 }
 
 // ErrReused says that a command id was used for another request.

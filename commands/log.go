@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
 // CheckLog says, before a chunk goes to object storage, whether it would be
@@ -40,5 +41,6 @@ func (s *Service) StoreLog(ctx context.Context, m Meta, call LeaseCall, chunk do
 		events, err := domain.DecideAttempt(a, chunk, now)
 		return decision{events: events}, err
 	})
+	crashpoint.Here("log.reply")
 	return r.State.LogBytes[chunk.Stream], err
 }

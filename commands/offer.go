@@ -9,6 +9,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
 // Offer leases a queued attempt to one runner. The command's id follows from the
@@ -32,6 +33,7 @@ func (s *Service) Offer(ctx context.Context, id domain.AttemptID, specText strin
 			events, err := domain.DecideAttempt(a, o, now)
 			return decision{events: events}, err
 		})
+	crashpoint.Here("offer.reply")
 	return r.State, err
 }
 

@@ -57,7 +57,7 @@ func (s *Service) sealOnce(ctx context.Context, stream eventstore.StreamID, m Me
 	if err != nil {
 		return a, err
 	}
-	if _, err := s.Store.Append(ctx, p); err != nil {
+	if _, err := appendTo(ctx, s.Store, p); err != nil {
 		return a, err
 	}
 	return after, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
 )
@@ -79,6 +80,7 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 	if err != nil {
 		return Submitted{}, reusedSubmit(err)
 	}
+	crashpoint.Here("submit.reply")
 	return Submitted{Receipt: r.Receipt, SpecDigest: digest, First: r.Changed}, nil
 }
 

@@ -69,6 +69,28 @@ func TestOffer(t *testing.T) {
 	given(t, nil).when(0, offer(runnerA)).thenError("attempt_unknown")
 }
 
+func TestOfferUnderANewBundle(t *testing.T) {
+	verdict := domain.PolicyDecided{At: "offer", Verdict: "allow", BundleDigest: digestA, InputDigest: digestB}
+	c := offer(runnerA)
+	c.Policy = &verdict
+	a := given(t, queued()).when(10, c).then(verdict, leasedAt(1, 10).Event)
+	if a.PolicyDigest != digestA || a.PolicyDenied {
+		t.Errorf("state %+v", a)
+	}
+	refusal := verdict
+	refusal.Verdict = "deny"
+	c.Policy = &refusal
+	s := given(t, queued()).when(10, c)
+	r, names := s.thenEnds(domain.StatusFailed, domain.CodePolicyDenied)
+	if d := cmp.Diff([]string{"policy_decided", "sealed", "failed"}, names); d != "" || r.StartedAt != nil || r.SideEffects != "none" {
+		t.Errorf("%s %+v", d, r)
+	}
+	if a := fold(s.after()); a.Lease != nil || a.Epoch != 0 {
+		t.Errorf("a denied offer leases nothing: %+v", a)
+	}
+	given(t, queued()).when(3600, c).thenError("illegal_transition") // too late for any verdict
+}
+
 func TestStart(t *testing.T) {
 	start := domain.Start{Fence: fenceA, Isolation: "process"}
 	a := given(t, leased()).when(24, start).then(domain.Started{Epoch: 1, LeaseUntil: sec(114), Isolation: "process"})
@@ -238,7 +260,8 @@ func TestLateOutcomeIsAFactAndNothingMore(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	for name, stream := range map[string][]domain.Fact{"running": running(), "finalizing": finalizing(), "queued": queued(), "closed": closed()} {
+	uploadLost := append(finalizing(), at(740, domain.LeaseExpired{Epoch: 1, Started: true, Cause: "upload_timeout"}))
+	for name, stream := range map[string][]domain.Fact{"running": running(), "finalizing": finalizing(), "upload lost": uploadLost, "queued": queued(), "closed": closed()} {
 		if got := domain.ReportLate(fold(stream), late); got != nil {
 			t.Errorf("%s: %v", name, got)
 		}

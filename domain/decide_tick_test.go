@@ -139,7 +139,11 @@ func TestSeal(t *testing.T) {
 	given(t, append(finalizing(), logAt(50, 0, 100))).when(60, domain.Seal{Sealed: sealed()}).thenError("illegal_transition")        // the artifact is missing
 	given(t, append(finalizing(), artifactAt(50, "report"))).when(60, domain.Seal{Sealed: sealed()}).thenError("illegal_transition") // the log is missing
 	given(t, append(uploaded()[:5], logAt(50, 0, 99))).when(60, domain.Seal{Sealed: sealed()}).thenError("illegal_transition")       // a byte is missing
-	s := given(t, uploaded()).when(60, domain.Seal{Sealed: sealed()})
+	more := logAt(52, 0, 7)
+	stderr := more.Event.(domain.LogStored)
+	stderr.Stream = "stderr"
+	more.Event = stderr
+	s := given(t, append(uploaded(), more)).when(60, domain.Seal{Sealed: sealed()})
 	r, names := s.thenEnds(domain.StatusSucceeded, "")
 	if d := cmp.Diff([]string{"sealed", "succeeded"}, names); d != "" {
 		t.Fatal(d)
@@ -148,7 +152,7 @@ func TestSeal(t *testing.T) {
 		t.Errorf("bundle %+v", r.RawOutputBundle)
 	}
 	end := s.events[1].(domain.Succeeded)
-	if end.LogBytes != 100 || end.Artifacts != 1 || end.Evidence != 0 || !end.FinishedAt.Equal(sec(40)) || !end.StartedAt.Equal(sec(20)) {
+	if end.LogBytes != 107 || end.Artifacts != 1 || end.Evidence != 0 || !end.FinishedAt.Equal(sec(40)) || !end.StartedAt.Equal(sec(20)) {
 		t.Errorf("the terminal event carries the counts: %+v", end)
 	}
 	a := fold(s.after())

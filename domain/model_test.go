@@ -244,7 +244,14 @@ func (m *machine) draw() domain.Command {
 		}
 		return c
 	case "offer":
-		return offer(runnerA)
+		c := offer(runnerA)
+		switch rapid.IntRange(0, 29).Draw(t, "new bundle") {
+		case 0:
+			c.Policy = ptr(denied())
+		case 1:
+			c.Policy = ptr(allowed())
+		}
+		return c
 	case "start":
 		return domain.Start{Fence: m.fence(), Isolation: "process"}
 	case "report":

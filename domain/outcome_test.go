@@ -79,6 +79,7 @@ func endings() []ends {
 		claimed("inputs rejected", running(), exitCode("inputs_rejected", 3, ""), ends{status: failed, cat: domain.CategoryValidation, code: domain.CodeInputsRejected}),
 		claimed("the recommendation cannot move another code", running(), exitCode("inputs_rejected", 3, infra), ends{status: failed, cat: domain.CategoryValidation, code: domain.CodeInputsRejected, rec: infra}),
 		{name: "policy refuses at submit", last: domain.Submit{Created: created(), Policy: denied()}, status: failed, cat: policyErr, code: domain.CodePolicyDenied, effects: "none"},
+		{name: "policy refuses at the offer", stream: queued(), last: domain.Offer{RunnerID: runnerA, Policy: ptr(denied())}, now: 10, status: failed, cat: policyErr, code: domain.CodePolicyDenied, effects: "none"},
 		claimed("policy refuses at the runner", running(), unlaunched("policy_denied"), ends{status: failed, cat: policyErr, code: domain.CodePolicyDenied, effects: "none"}),
 		claimed("secret denied", running(), unlaunched("secret_denied"), ends{status: failed, cat: policyErr, code: domain.CodeSecretDenied, effects: "none"}),
 		claimed("Vault broke", running(), unlaunched("vault_unavailable"), ends{status: failed, cat: infra, code: domain.CodeVaultUnavailable, effects: "none"}),

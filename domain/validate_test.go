@@ -69,18 +69,21 @@ func pairsOf(n int, value string) map[string]string {
 	})
 }
 
-func TestEachViolation(t *testing.T) {
+// badSpec is one change that breaks a good spec, and what is then said of it.
+type badSpec struct {
+	name   string
+	change func(*domain.JobSpec)
+	want   string // pointer and code, more of them after commas
+}
+
+func badSpecs() []badSpec {
 	long := strings.Repeat("x", 201)
 	artifact := func(ref, sum string) func(*domain.JobSpec) {
 		return func(s *domain.JobSpec) {
 			s.Inputs.Artifacts = []domain.ArtifactInput{{Name: "plan", ArtifactRef: ref, SHA256: sum}}
 		}
 	}
-	for _, c := range []struct {
-		name   string
-		change func(*domain.JobSpec)
-		want   string // pointer code, separated by commas
-	}{
+	return []badSpec{
 		{"no operation", func(s *domain.JobSpec) { s.OperationID = domain.OperationID{} }, "/operation_id required"},
 		{"no attempt", func(s *domain.JobSpec) { s.AttemptID = domain.AttemptID{} }, "/attempt_id required"},
 		{"no node", func(s *domain.JobSpec) { s.PlanNodeID = "" }, "/plan_node_id required"},
@@ -144,7 +147,11 @@ func TestEachViolation(t *testing.T) {
 		{"17 tools", func(s *domain.JobSpec) { s.Runner.Requirements.Tools = pairsOf(17, "1") }, "/runner/requirements/tools max_items"},
 		{"tool's version", func(s *domain.JobSpec) { s.Runner.Requirements.Tools = map[string]string{"a/b": ">=new"} }, "/runner/requirements/tools/a~1b constraint"},
 		{"tool's name", func(s *domain.JobSpec) { s.Runner.Requirements.Tools = map[string]string{"": "1"} }, "/runner/requirements/tools/ constraint"},
-	} {
+	}
+}
+
+func TestEachViolation(t *testing.T) {
+	for _, c := range badSpecs() {
 		t.Run(c.name, func(t *testing.T) {
 			s := goodSpec()
 			c.change(s)

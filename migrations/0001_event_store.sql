@@ -97,31 +97,44 @@ CREATE TABLE feed (
 COMMENT ON TABLE feed IS 'The gapless global order: every committed event once, versions of a stream in order. Written only by the sequencer.';
 
 CREATE TABLE sequencer (
-    one               boolean     NOT NULL DEFAULT true,
-    generation        bigint      NOT NULL,
-    seq               bigint      NOT NULL,
-    last_position     bigint      NOT NULL,
-    floor             bigint      NOT NULL,
-    system_identifier bigint      NOT NULL,
-    timeline          text        NOT NULL COLLATE "C",
-    last_tick_at      timestamptz NOT NULL,
-    lo                pg_snapshot NOT NULL,
+    one               boolean NOT NULL DEFAULT true,
+    generation        bigint  NOT NULL,
+    floor             bigint  NOT NULL,
+    system_identifier bigint  NOT NULL,
+    timeline          text    NOT NULL COLLATE "C",
     CONSTRAINT sequencer_pkey PRIMARY KEY (one),
     CONSTRAINT sequencer_one_row CHECK (one),
-    CONSTRAINT sequencer_counts CHECK (generation >= 0 AND seq >= 0 AND last_position >= seq AND floor >= 0)
-) WITH (fillfactor = 10);
+    CONSTRAINT sequencer_counts CHECK (generation > 0 AND floor >= 0)
+);
 
-COMMENT ON TABLE sequencer IS 'One row: how far the feed has come. Locked for the length of a tick.';
+COMMENT ON TABLE sequencer IS 'One row, locked for the length of a tick and hardly ever changed.';
 COMMENT ON COLUMN sequencer.generation IS 'Part of every cursor; grows when the feed was taken over by another cluster or timeline.';
-COMMENT ON COLUMN sequencer.seq IS 'The last seq of feed.';
-COMMENT ON COLUMN sequencer.last_position IS 'The highest position fed; minus seq it is the number of positions skipped by rollbacks and crashes.';
 COMMENT ON COLUMN sequencer.floor IS 'Events up to this position were fed when the database came to this cluster; their tx_id belongs to another one.';
 COMMENT ON COLUMN sequencer.system_identifier IS 'The cluster whose transaction ids lo speaks of.';
-COMMENT ON COLUMN sequencer.lo IS 'All events visible in this snapshot are in feed.';
 
-INSERT INTO sequencer (generation, seq, last_position, floor, system_identifier, timeline, last_tick_at, lo)
-SELECT 1, 0, 0, 0, system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8), clock_timestamp(), '1:1:'
-FROM pg_control_system();
+-- What a tick leaves behind is a row of its own and not an update of one row:
+-- while a long transaction holds back vacuum, hundreds of updates a second would
+-- pile up dead versions that every tick has to read past. The newest row is
+-- found at the end of the index whatever lies behind it.
+CREATE TABLE sequencer_ticks (
+    tick          bigint      NOT NULL,
+    seq           bigint      NOT NULL,
+    last_position bigint      NOT NULL,
+    at            timestamptz NOT NULL,
+    lo            pg_snapshot NOT NULL,
+    CONSTRAINT sequencer_ticks_pkey PRIMARY KEY (tick),
+    CONSTRAINT sequencer_ticks_counts CHECK (seq >= 0 AND last_position >= seq)
+);
+
+COMMENT ON TABLE sequencer_ticks IS 'How far the feed had come after each of the last thousand ticks; the newest row counts.';
+COMMENT ON COLUMN sequencer_ticks.tick IS 'Dense. Two ticks from one state would collide on it.';
+COMMENT ON COLUMN sequencer_ticks.seq IS 'The last seq of feed.';
+COMMENT ON COLUMN sequencer_ticks.last_position IS 'The highest position fed; minus seq it is the number of positions skipped by rollbacks and crashes.';
+COMMENT ON COLUMN sequencer_ticks.lo IS 'All events visible in this snapshot are in feed.';
+
+INSERT INTO sequencer (generation, floor, system_identifier, timeline)
+SELECT 1, 0, system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system();
+INSERT INTO sequencer_ticks VALUES (1, 0, 0, clock_timestamp(), '1:1:');
 
 CREATE TABLE service_leases (
     name   text        NOT NULL COLLATE "C",
@@ -170,6 +183,8 @@ CREATE TRIGGER feed_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON feed
     FOR EACH STATEMENT EXECUTE FUNCTION event_store_refuse_change('the feed is never changed');
 CREATE TRIGGER sequencer_no_delete BEFORE DELETE OR TRUNCATE ON sequencer
     FOR EACH STATEMENT EXECUTE FUNCTION event_store_refuse_change('the sequencer''s row stays');
+CREATE TRIGGER sequencer_ticks_no_change BEFORE UPDATE OR TRUNCATE ON sequencer_ticks
+    FOR EACH STATEMENT EXECUTE FUNCTION event_store_refuse_change('a tick is never changed');
 
 -- ALWAYS: also in a session that plays the replica.
 ALTER TABLE events ENABLE ALWAYS TRIGGER events_no_change;
@@ -179,6 +194,7 @@ ALTER TABLE event_texts ENABLE ALWAYS TRIGGER event_texts_no_delete;
 ALTER TABLE event_texts ENABLE ALWAYS TRIGGER event_texts_only_erase;
 ALTER TABLE feed ENABLE ALWAYS TRIGGER feed_no_change;
 ALTER TABLE sequencer ENABLE ALWAYS TRIGGER sequencer_no_delete;
+ALTER TABLE sequencer_ticks ENABLE ALWAYS TRIGGER sequencer_ticks_no_change;
 
 -- The ledger has no way back: it is restored from a backup.
 -- +goose Down

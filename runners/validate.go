@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -49,8 +50,8 @@ func (c *Catalog) ValidateParameters(action string, params json.RawMessage) []Vi
 	}
 	var out []Violation
 	if err := schema.Validate(doc); err != nil {
-		failed, ok := err.(*jsonschema.ValidationError)
-		if !ok {
+		var failed *jsonschema.ValidationError
+		if !errors.As(err, &failed) {
 			return []Violation{{Keyword: "schema", Message: "the parameters cannot be checked"}}
 		}
 		out = flatten(failed, out)

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/platform-core/execution-plane-service/internal/strictjson"
 )
 
 // Limits of single fields, in bytes.
@@ -21,16 +22,14 @@ const (
 
 // DecodeMessage reads one line strictly. Every error is a protocol violation.
 func DecodeMessage(line []byte) (Message, error) {
-	if !utf8.Valid(line) {
-		return Message{}, errors.New("not valid UTF-8")
+	// The rules that need no type come first: below the type is taken out, and
+	// two equal names must not have become one by then.
+	if err := strictjson.Check(line); err != nil {
+		return Message{}, err
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
-		return Message{}, fmt.Errorf("not a JSON object: %w", err)
-	}
-	// Repeats are looked for before the type is taken out below.
-	if err := noRepeats(line); err != nil {
-		return Message{}, err
+		return Message{}, errors.New("not a JSON object")
 	}
 	var kind string
 	if err := json.Unmarshal(fields["type"], &kind); err != nil || kind == "" {
@@ -45,7 +44,7 @@ func DecodeMessage(line []byte) (Message, error) {
 	if into == nil {
 		return Message{}, fmt.Errorf("unknown type %q", clip(kind))
 	}
-	if err := strict(body, into); err != nil {
+	if err := strictjson.Unmarshal(body, into); err != nil {
 		return Message{}, fmt.Errorf("%s: %w", kind, err)
 	}
 	m.normalize()

@@ -62,6 +62,7 @@ func TestForbiddenMessages(t *testing.T) {
 		"repeated escaped field":  `{"type":"outcome","result":"task_failed","resul\u0074":"succeeded"}`,
 		"repeated deep":           fmt.Sprintf(evidence, "api_check", "passed", `,"detail":{"a":{"b":1,"b":2}}`),
 		"wrong type":              `{"type":"progress","phase":"p","done":"1"}`,
+		"null for a text":         `{"type":"progress","phase":"p","message":null}`,
 		"fraction":                `{"type":"progress","phase":"p","done":1.5}`,
 		"invalid UTF-8":           "{\"type\":\"progress\",\"phase\":\"\xff\"}",
 		"truncated":               `{"type":"outcome","result":"succeeded"`,

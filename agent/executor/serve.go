@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTask bounds the document on stdin, in bytes.
-const maxTask = 8 << 20
+// MaxTask bounds the document on stdin, in bytes.
+const MaxTask = 8 << 20
 
 // Serve is the main function of an executor written in Go: it reads the task
 // from stdin, calls run once, sends its outcome, and returns the exit code for
@@ -81,12 +81,12 @@ func serve(ctx context.Context, stdin io.Reader, c *Control, run func(context.Co
 }
 
 func readTask(r io.Reader) (Task, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxTask+1))
+	data, err := io.ReadAll(io.LimitReader(r, MaxTask+1))
 	if err != nil {
 		return Task{}, fmt.Errorf("read the task: %w", err)
 	}
-	if len(data) > maxTask {
-		return Task{}, fmt.Errorf("read the task: more than %d bytes", maxTask)
+	if len(data) > MaxTask {
+		return Task{}, fmt.Errorf("read the task: more than %d bytes", MaxTask)
 	}
 	return DecodeTask(data)
 }

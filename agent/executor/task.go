@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/platform-core/execution-plane-service/internal/strictjson"
 )
 
 // Protocol is the version spoken here. It stands in the task and in the
@@ -106,6 +108,9 @@ func EncodeTask(t Task) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the task: %w", err)
 	}
+	if len(b)+1 > MaxTask {
+		return nil, fmt.Errorf("encode the task: %d bytes, the limit is %d", len(b)+1, MaxTask)
+	}
 	return append(b, '\n'), nil
 }
 
@@ -133,7 +138,7 @@ func DecodeTask(data []byte) (Task, error) {
 		return Task{}, fmt.Errorf("decode the task: %w %d, this executor speaks %d", ErrProtocol, v.Protocol, Protocol)
 	}
 	var t Task
-	if err := strict(data, &t); err != nil {
+	if err := strictjson.Unmarshal(data, &t, strictjson.MaxBytes(MaxTask)); err != nil {
 		return Task{}, fmt.Errorf("decode the task: %w", err)
 	}
 	return t, nil

@@ -40,7 +40,7 @@ func tree(t *testing.T, script string) *exec.Cmd {
 }
 
 func TestIdentityIsNotThePidAlone(t *testing.T) {
-	cmd := tree(t, "echo ready; read x")
+	cmd := tree(t, "echo ready; sleep 300")
 	s, err := isolation.ReadStat(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

@@ -294,7 +294,10 @@ func (p *Process) shimLost(waitErr error) {
 		}
 		return
 	}
-	res.Reason = ReasonShimLost
+	if !p.exited {
+		// What the shim saw of the executor's end stands; only the proof is missing.
+		res.Reason = ReasonShimLost
+	}
 	res.Error = "the shim was lost"
 	if waitErr != nil {
 		res.Error += ": " + waitErr.Error()

@@ -19,6 +19,7 @@ const progressEvery = 2 * time.Second
 type relay struct {
 	out    *reporter
 	socket *os.File
+	reader *countedReader
 	done   chan struct{}
 	// settled: a valid outcome was read.
 	settled    atomic.Bool
@@ -45,6 +46,12 @@ func newRelay(fd int, out *reporter) (*relay, error) {
 		done:     make(chan struct{}),
 		reported: map[string]bool{},
 	}
+	raw, err := r.socket.SyscallConn()
+	if err != nil {
+		r.socket.Close()
+		return nil, err
+	}
+	r.reader = &countedReader{raw: raw}
 	go r.run()
 	return r, nil
 }
@@ -52,7 +59,7 @@ func newRelay(fd int, out *reporter) (*relay, error) {
 func (r *relay) run() {
 	defer close(r.done)
 	// An error is the read deadline of finish, or a reset: both are the end.
-	_ = executor.NewIntake().Run(r.socket, r.message, r.violation)
+	_ = executor.NewIntake().Run(r.reader, r.message, r.violation)
 }
 
 func (r *relay) message(m executor.Message) {
@@ -116,23 +123,13 @@ func (r *relay) flushLocked() {
 	r.pending = nil
 }
 
-// caughtUp waits a moment for what the executor has already written, so that
-// an outcome sent before a stop counts as before it.
+// caughtUp waits a moment until everything that the executor has already
+// written was taken in, so that an outcome sent before a stop counts as before it.
 func (r *relay) caughtUp() {
-	deadline := time.Now().Add(50 * time.Millisecond)
-	for time.Now().Before(deadline) && r.unread() > 0 {
+	deadline := time.Now().Add(200 * time.Millisecond)
+	for time.Now().Before(deadline) && r.reader.behind() {
 		time.Sleep(time.Millisecond)
 	}
-}
-
-func (r *relay) unread() int {
-	raw, err := r.socket.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	n := 0
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	return n
 }
 
 // finish reads what is left after the tree has ended. The bound matters only

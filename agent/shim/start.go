@@ -43,7 +43,7 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 		return nil, fmt.Errorf("start a shim: %w", err)
 	}
 	if len(line) >= maxOrder {
-		return nil, fmt.Errorf("start a shim: the task has %d bytes, the limit is %d", len(o.Task), maxOrder)
+		return nil, fmt.Errorf("start a shim: the order has %d bytes, the limit is %d", len(line), maxOrder)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("start a shim: %w", err)

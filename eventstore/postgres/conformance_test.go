@@ -20,6 +20,8 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	// The last one's sessions run under the isolation that a database may have been
+	// given as default: there a clash comes as a serialization failure.
 	for name, opts := range map[string]postgres.Options{
 		"alone":      {DirectAppends: 1000},
 		"gathered":   {DirectAppends: -1, Writers: 1},

@@ -118,6 +118,40 @@ func TestTickBehindAnOpenTransaction(t *testing.T) {
 	}
 }
 
+// TestTickBehindAnOldSnapshot: a transaction that reads for hours keeps vacuum
+// from removing anything. What thousands of ticks leave behind does not make the
+// next one read more.
+func TestTickBehindAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	s, pool := openStore(t, postgres.Options{})
+	term := acquire(t, s, "q")
+	q := postgres.NewSequencer(s, "q", postgres.SequencerOptions{})
+	blocks := func() (n int64) {
+		for range 3 {
+			root := explain(t, pool, postgres.TickSQL, "q", term)
+			n = root.Hit + root.Read
+		}
+		return n
+	}
+	before := blocks()
+	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT count(*) FROM sequencer`); err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 {
+		if _, _, err := q.Tick(t.Context(), term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := blocks(); before == 0 || after > before+20 {
+		t.Errorf("a tick touches %d blocks behind 3,000 others and an old snapshot, %d before", after, before)
+	}
+}
+
 // appendBlocks appends one event to a stream, n times, and returns the median
 // number of blocks that load and append touched.
 func appendBlocks(t *testing.T, s *postgres.Store, pool *pgxpool.Pool, stream eventstore.StreamID, n int) int64 {

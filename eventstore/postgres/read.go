@@ -78,7 +78,7 @@ func (s *Store) ReadFeed(ctx context.Context, after eventstore.Cursor, limit int
 // FeedEnd returns the cursor of the last event fed.
 func (s *Store) FeedEnd(ctx context.Context) (eventstore.Cursor, error) {
 	var c eventstore.Cursor
-	err := s.query(ctx, `SELECT generation, seq FROM sequencer`, nil, func(rows pgx.Rows) error {
+	err := s.query(ctx, `SELECT s.generation, k.seq FROM sequencer s CROSS JOIN `+latestTick+` k`, nil, func(rows pgx.Rows) error {
 		return rows.Scan(&c.Generation, &c.Seq)
 	})
 	if err != nil {

@@ -102,10 +102,10 @@ func restore(t *testing.T, from, to *pgxpool.Pool) {
 	t.Helper()
 	if _, err := to.Exec(t.Context(), `
 		ALTER TABLE sequencer DISABLE TRIGGER sequencer_no_delete; DELETE FROM sequencer;
-		ALTER TABLE sequencer ENABLE ALWAYS TRIGGER sequencer_no_delete;`); err != nil {
+		ALTER TABLE sequencer ENABLE ALWAYS TRIGGER sequencer_no_delete; DELETE FROM sequencer_ticks`); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"events", "stream_heads", "event_texts", "feed", "sequencer", "service_leases"} {
+	for _, table := range []string{"events", "stream_heads", "event_texts", "feed", "sequencer", "sequencer_ticks", "service_leases"} {
 		var data bytes.Buffer
 		src, err := from.Acquire(t.Context())
 		if err != nil {
@@ -141,7 +141,8 @@ func restore(t *testing.T, from, to *pgxpool.Pool) {
 func TestForeignSnapshot(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
-		"cluster":  `UPDATE sequencer SET system_identifier = system_identifier + 1, lo = '900000:900005:900001,900003'`,
+		"cluster": `UPDATE sequencer SET system_identifier = system_identifier + 1;
+			INSERT INTO sequencer_ticks SELECT tick + 1, seq, last_position, at, '900000:900005:900001,900003' FROM sequencer_ticks ORDER BY tick DESC LIMIT 1`,
 		"timeline": `UPDATE sequencer SET timeline = '0000ABCD'`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
 // SequencerLease is the name of the row lease under which one sequencer ticks.
@@ -114,7 +115,7 @@ func (q *Sequencer) lead(ctx context.Context, term int64) {
 			return
 		case err != nil:
 			q.report(ctx, err)
-			pause(ctx, 10*q.opts.MinInterval)
+			pause(ctx, q.opts.TTL/6)
 			continue
 		case fed == notLooked:
 			interval = min(interval*3/2, q.opts.MaxInterval)
@@ -140,6 +141,7 @@ func (q *Sequencer) step(ctx context.Context, term int64, full bool) (fed int64,
 			return notLooked, err
 		}
 	}
+	defer crashpoint.Around("feed.tick")()
 	fed, end, err := q.tick(ctx, term)
 	if errors.Is(err, errForeign) {
 		fed, end, err = q.takeOver(ctx, term)

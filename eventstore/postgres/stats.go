@@ -30,9 +30,9 @@ type Stats struct {
 func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	var out Stats
 	err := s.query(ctx, `
-WITH q AS MATERIALIZED (SELECT s.*, pg_current_snapshot() AS hi FROM sequencer s),
+WITH q AS MATERIALIZED (SELECT k.*, s.generation, s.floor, pg_current_snapshot() AS hi FROM sequencer s CROSS JOIN `+latestTick+` k),
 fresh AS MATERIALIZED (`+window+`)
-SELECT q.generation, q.seq, clock_timestamp() - q.last_tick_at,
+SELECT q.generation, q.seq, clock_timestamp() - q.at,
        (pg_snapshot_xmax(q.hi)::text::bigint - pg_snapshot_xmin(q.hi)::text::bigint),
        (SELECT count(*) FROM fresh),
        coalesce(clock_timestamp() - (SELECT min(e.time) FROM fresh f JOIN events e ON e.position = f.position), '0s'),

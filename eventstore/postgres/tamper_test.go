@@ -44,6 +44,8 @@ func TestChangesAreRefused(t *testing.T) {
 			`TRUNCATE feed`,
 			`DELETE FROM sequencer`,
 			`TRUNCATE sequencer`,
+			`UPDATE sequencer_ticks SET seq = 0`,
+			`TRUNCATE sequencer_ticks`,
 		} {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
@@ -74,8 +76,9 @@ func TestChecksAreRefused(t *testing.T) {
 	t.Parallel()
 	_, pool := openStore(t, postgres.Options{})
 	for constraint, insert := range map[string]string{
-		"sequencer_one_row":           `INSERT INTO sequencer SELECT false, 1, 0, 0, 0, 1, '', now(), '1:1:'`,
-		"sequencer_pkey":              `INSERT INTO sequencer SELECT true, 1, 0, 0, 0, 1, '', now(), '1:1:'`,
+		"sequencer_one_row":           `INSERT INTO sequencer VALUES (false, 1, 0, 1, '')`,
+		"sequencer_pkey":              `INSERT INTO sequencer VALUES (true, 1, 0, 1, '')`,
+		"sequencer_ticks_pkey":        `INSERT INTO sequencer_ticks SELECT * FROM sequencer_ticks`,
 		"feed_seq_positive":           `INSERT INTO feed VALUES (0, 1)`,
 		"event_texts_whole_or_erased": `INSERT INTO event_texts VALUES (decode(repeat('00', 32), 'hex'), NULL, 'x', NULL)`,
 		"service_leases_named":        `INSERT INTO service_leases VALUES ('', 'x', 1, now())`,

@@ -21,6 +21,9 @@ FROM sequencer q
 LEFT JOIN service_leases l ON l.name = '` + SequencerLease + `' AND l.holder = $1 AND l.term = $2
 FOR UPDATE OF q NOWAIT`
 
+// latestTick is the state that the last tick left.
+const latestTick = `(SELECT t.* FROM sequencer_ticks t ORDER BY t.tick DESC LIMIT 1)`
+
 // window yields the positions that the snapshot hi of this statement sees and lo
 // did not: those of transactions that began after lo, and of those that were
 // running at lo and have ended. Both are ranges of events_tx_id_position, so a
@@ -44,8 +47,9 @@ const window = `
 // appended after the one before was committed, so no window holds it alone.
 const tickSQL = `
 WITH q AS MATERIALIZED (
-    SELECT s.lo, s.seq, s.floor, s.generation, pg_current_snapshot() AS hi
-    FROM sequencer s JOIN service_leases l ON l.name = '` + SequencerLease + `' AND l.holder = $1 AND l.term = $2
+    SELECT k.tick, k.seq, k.last_position, k.lo, s.floor, s.generation, pg_current_snapshot() AS hi
+    FROM sequencer s CROSS JOIN ` + latestTick + ` k
+    JOIN service_leases l ON l.name = '` + SequencerLease + `' AND l.holder = $1 AND l.term = $2
     WHERE s.system_identifier = (SELECT c.system_identifier FROM pg_control_system() c)
       AND s.timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8)
 ), fresh AS MATERIALIZED (` + window + `
@@ -56,14 +60,15 @@ WITH q AS MATERIALIZED (
 ), n AS MATERIALIZED (
     SELECT count(*) AS fed, max(seq) AS seq, max(position) AS position FROM fed
 ), moved AS (
-    UPDATE sequencer s SET lo = q.hi, seq = coalesce(n.seq, s.seq), last_position = greatest(s.last_position, n.position),
-        last_tick_at = clock_timestamp()
-    FROM q, n
-    RETURNING s.generation, s.seq
+    INSERT INTO sequencer_ticks (tick, seq, last_position, at, lo)
+    SELECT q.tick + 1, coalesce(n.seq, q.seq), greatest(q.last_position, n.position), clock_timestamp(), q.hi FROM q, n
+    RETURNING seq
+), swept AS (
+    DELETE FROM sequencer_ticks WHERE tick = (SELECT q.tick - 1000 FROM q)
 )
-SELECT n.fed, moved.generation, moved.seq,
-       CASE WHEN n.fed > 0 THEN pg_notify('` + FeedChannel + `', moved.generation || '.' || moved.seq) IS NOT NULL END
-FROM moved, n`
+SELECT n.fed, q.generation, moved.seq,
+       CASE WHEN n.fed > 0 THEN pg_notify('` + FeedChannel + `', q.generation || '.' || moved.seq) IS NOT NULL END
+FROM moved, n, q`
 
 const renewSQL = `
 UPDATE service_leases SET until = clock_timestamp() + $3::interval
@@ -101,7 +106,7 @@ func (q *Sequencer) tick(ctx context.Context, term int64) (fed int64, end events
 // unfed looks, without locks, whether there is anything to feed.
 func (s *Store) unfed(ctx context.Context) (found bool, err error) {
 	err = s.query(ctx, `
-WITH q AS MATERIALIZED (SELECT s.lo, s.floor, pg_current_snapshot() AS hi FROM sequencer s)
+WITH q AS MATERIALIZED (SELECT k.lo, s.floor, pg_current_snapshot() AS hi FROM sequencer s CROSS JOIN `+latestTick+` k)
 SELECT EXISTS (`+window+`)`, nil, func(rows pgx.Rows) error { return rows.Scan(&found) })
 	if err != nil {
 		return false, readError(ctx, "look for events to feed", err)
@@ -145,24 +150,28 @@ func (q *Sequencer) takeOver(ctx context.Context, term int64) (fed int64, end ev
 }
 
 const takeOverSQL = `
-WITH fed AS (
+WITH q AS MATERIALIZED (
+    SELECT k.* FROM ` + latestTick + ` k
+), fed AS (
     INSERT INTO feed (seq, position)
-    SELECT s.seq + row_number() OVER (ORDER BY e.position), e.position
-    FROM sequencer s, events e WHERE NOT EXISTS (SELECT FROM feed f WHERE f.position = e.position)
+    SELECT q.seq + row_number() OVER (ORDER BY e.position), e.position
+    FROM q, events e WHERE NOT EXISTS (SELECT FROM feed f WHERE f.position = e.position)
     RETURNING seq, position
 ), n AS MATERIALIZED (
     SELECT count(*) AS fed, max(seq) AS seq, max(position) AS position FROM fed
 ), top AS MATERIALIZED (
     SELECT coalesce(max(position), 0) AS position FROM events
 ), moved AS (
-    UPDATE sequencer s SET lo = pg_current_snapshot(), seq = coalesce(n.seq, s.seq),
-        last_position = greatest(s.last_position, n.position), floor = top.position, generation = s.generation + 1,
-        system_identifier = c.system_identifier, timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8),
-        last_tick_at = clock_timestamp()
-    FROM n, top, pg_control_system() c
-    RETURNING s.generation, s.seq
+    INSERT INTO sequencer_ticks (tick, seq, last_position, at, lo)
+    SELECT q.tick + 1, coalesce(n.seq, q.seq), greatest(q.last_position, n.position), clock_timestamp(), pg_current_snapshot() FROM q, n
+    RETURNING seq
+), here AS (
+    UPDATE sequencer s SET floor = top.position, generation = s.generation + 1, system_identifier = c.system_identifier,
+        timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    FROM top, pg_control_system() c
+    RETURNING s.generation
 )
-SELECT n.fed, moved.generation, moved.seq,
-       setval('event_position', greatest(top.position, (SELECT last_value FROM event_position)), (SELECT is_called OR top.position > 0 FROM event_position)),
-       pg_notify('` + FeedChannel + `', moved.generation || '.' || moved.seq)
-FROM moved, n, top`
+SELECT n.fed, here.generation, moved.seq,
+       setval('event_position', greatest(top.position, p.last_value), p.is_called OR top.position > 0),
+       pg_notify('` + FeedChannel + `', here.generation || '.' || moved.seq)
+FROM moved, here, n, top, event_position p`

@@ -127,7 +127,7 @@ func libraryLogs() []string {
 func removeNewLogs(before []string) {
 	for _, path := range libraryLogs() {
 		if !slices.Contains(before, path) {
-			os.Remove(path) //nolint:errcheck // a small file at worst
+			os.Remove(path) // a small file at worst
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestHTTPConditions(t *testing.T) {
 		`"status":202,"body_contains":"ok","max_latency_ms":10000`:         "passed",
 		`"status":202,"body_contains":"nothing","header":{"name":"X-Oth"}`: "failed header_missing",
 	} {
-		r := httpProbe(t, s, `{"deadline_seconds":0.2,"timeout_seconds":0.2,"interval_seconds":0.1,"stable_successes":1,"expect":[{"name":"e",`+condition+`}]}`)
+		r := httpProbe(t, s, `{"timeout_seconds":10,"interval_seconds":0.1,"stable_successes":1,"expect":[{"name":"e",`+condition+`}]}`)
 		if got := r.result("e"); got != want {
 			t.Errorf("%s: %s, want %s", condition, got, want)
 		}
@@ -99,7 +99,7 @@ func TestTooSlow(t *testing.T) {
 		<-release
 	})
 	defer close(release)
-	r := httpProbe(t, s, "{"+quick+`"expect":[{"name":"status","status":200},{"name":"body","body_contains":"x"},{"name":"fast","max_latency_ms":1}]}`)
+	r := httpProbe(t, s, `{"timeout_seconds":1,"interval_seconds":0.1,"expect":[{"name":"status","status":200},{"name":"body","body_contains":"x"},{"name":"fast","max_latency_ms":1}]}`)
 	if r.result("status") != "passed" || r.result("body") != "inconclusive timeout" || r.result("fast") != "failed too_slow" {
 		t.Errorf("status %s, body %s, fast %s", r.result("status"), r.result("body"), r.result("fast"))
 	}
@@ -154,7 +154,11 @@ func TestBrokenAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			port := serve(t, tc.handle)
-			r := probe(t, request(t, "verify.http.endpoint", port, "{"+quick+`"expect":[{"name":"e","status":200}]}`))
+			pace := quick
+			if tc.failure != "" {
+				pace = silent
+			}
+			r := probe(t, request(t, "verify.http.endpoint", port, "{"+pace+`"expect":[{"name":"e","status":200}]}`))
 			if r.result("e") != tc.want || r.FailureCode != tc.failure {
 				t.Errorf("evidence %s, outcome %+v; want %s", r.result("e"), r.Outcome, tc.want)
 			}
@@ -280,7 +284,7 @@ func TestTLS(t *testing.T) {
 	if r := httpProbe(t, plain, "{"+quick+`"scheme":"https","expect":[{"name":"e","status":200}]}`); r.result("e") != "failed tls_error" {
 		t.Errorf("TLS with a server that speaks none: %s", r.result("e"))
 	}
-	if r := probe(t, request(t, "verify.http.endpoint", serve(t, hang), "{"+quick+`"scheme":"https","expect":[{"name":"e","status":200}]}`)); r.result("e") != "inconclusive timeout" {
+	if r := probe(t, request(t, "verify.http.endpoint", serve(t, hang), "{"+silent+`"scheme":"https","expect":[{"name":"e","status":200}]}`)); r.result("e") != "inconclusive timeout" {
 		t.Errorf("TLS with a silent server: %s", r.result("e"))
 	}
 	old := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

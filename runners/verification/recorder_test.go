@@ -16,11 +16,21 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
 )
 
+// The test binary serves as shim and as executor, as the product's binary does.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "shim":
+			os.Exit(shim.Main())
+		case "executor":
+			os.Exit(Serve())
+		}
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -219,7 +229,10 @@ func overlay(t *testing.T, rules string) *policy.Bundle {
 }
 
 // quick are parameters for a probe that must end soon.
-const quick = `"timeout_seconds":0.2,"interval_seconds":0.1,`
+const quick = `"timeout_seconds":10,"interval_seconds":0.1,`
+
+// silent is quick for a peer that lets a try run out of time.
+const silent = `"timeout_seconds":0.4,"interval_seconds":0.1,`
 
 // patient is request with tries until the deadline.
 func patient(t *testing.T, action string, port int, params string) Request {

@@ -49,7 +49,7 @@ func messages(t *testing.T, ctx context.Context, task executor.Task) (executor.O
 
 func TestRunSpeaksTheProtocol(t *testing.T) {
 	port := serve(t, hang)
-	outcome, got := messages(t, t.Context(), task(t, port, "{"+quick+`"expect":[{"name":"open","capability":"tcp","connect":true},{"name":"banner","banner_matches":"x"}]}`))
+	outcome, got := messages(t, t.Context(), task(t, port, "{"+silent+`"expect":[{"name":"open","capability":"tcp","connect":true},{"name":"banner","banner_matches":"x"}]}`))
 	if outcome.Result != executor.Succeeded || outcome.RecommendedCategory != CategoryInfrastructure {
 		t.Errorf("outcome %+v", outcome)
 	}
@@ -76,7 +76,7 @@ func TestRunSpeaksTheProtocol(t *testing.T) {
 
 func TestRunEndsByTheProtocol(t *testing.T) {
 	open := `{` + quick + `"expect":[{"name":"e","connect":true}]}`
-	silent := `{` + quick + `"expect":[{"name":"e","banner_matches":"x"}]}`
+	dark := `{` + silent + `"expect":[{"name":"e","banner_matches":"x"}]}`
 	port := serve(t, hang)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -86,7 +86,7 @@ func TestRunEndsByTheProtocol(t *testing.T) {
 		change func(*executor.Task)
 		want   executor.OutcomeResult
 	}{
-		"unreachable":            {params: silent, want: executor.TargetUnreachable},
+		"unreachable":            {params: dark, want: executor.TargetUnreachable},
 		"policy":                 {params: open, change: func(k *executor.Task) { k.Environment = "prod" }, want: executor.PolicyDenied},
 		"inputs":                 {params: `{}`, want: executor.InputsRejected},
 		"bundle of other digest": {params: open, change: func(k *executor.Task) { k.Policy.Digest = policy.Builtin().Digest() }, want: executor.InputsRejected},

@@ -134,7 +134,7 @@ func plants() []plant {
 func (p plant) path(i int) string {
 	dir, name := filepath.Join(p.in, fmt.Sprintf("plant%d", i)), "plant.go"
 	if p.direct {
-		dir = p.in
+		dir, name = p.in, fmt.Sprintf("plant%d.go", i)
 	}
 	if p.test {
 		name = "plant_test.go"

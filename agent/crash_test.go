@@ -1,3 +1,0 @@
-package agent
-
-func agentProcess(args []string) int { return 0 }

@@ -1,0 +1,289 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/shim"
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+func TestReportsComeAtTheIntervalAskedFor(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.begin()
+		w.plane.submit(nil)
+		w.after(30 * time.Second)
+		calls := w.plane.callsOf("report")
+		if len(calls) < 10 || len(calls) > 11 {
+			t.Errorf("%d reports in 30 s at an interval of 3 s", len(calls))
+		}
+		if calls[0].leases != 0 || calls[len(calls)-1].leases != 1 {
+			t.Errorf("leases in the first and last report: %d, %d", calls[0].leases, calls[len(calls)-1].leases)
+		}
+		w.plane.with(func() { w.plane.timing.ReportSeconds = 10 })
+		w.after(35 * time.Second)
+		if n := len(w.plane.callsOf("report")) - len(calls); n < 3 || n > 5 {
+			t.Errorf("%d reports in 35 s after the interval became 10 s", n)
+		}
+	})
+}
+
+func TestReportsAreRepeatedEveryTwoSecondsWithoutBackoff(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.begin()
+		w.plane.submit(nil)
+		w.after(10 * time.Second)
+		from := time.Now()
+		w.plane.with(func() {
+			w.plane.fault = func(string, int) (error, error) { return errWire, nil }
+		})
+		w.after(13 * time.Second)
+		var gaps []time.Duration
+		last := time.Time{}
+		for _, c := range w.plane.callsOf("report") {
+			if c.at.After(from) {
+				if !last.IsZero() {
+					gaps = append(gaps, c.at.Sub(last))
+				}
+				last = c.at
+			}
+		}
+		if len(gaps) < 4 {
+			t.Fatalf("only %d reports while the service was away", len(gaps)+1)
+		}
+		for _, g := range gaps {
+			if g != reportAgain {
+				t.Errorf("a pause of %v between two tries, want %v", g, reportAgain)
+			}
+		}
+	})
+}
+
+// A report that hangs is given up after its own timeout: 1 s in the fast profile.
+func TestReportThatHangsIsGivenUp(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		var count atomic.Int64
+		w.config.Connect = func(bearer string) Plane { return &hangingPlane{w.plane.connect(bearer), &count} }
+		w.begin()
+		w.plane.submit(nil)
+		w.after(9 * time.Second)
+		if n := count.Load(); n < 4 {
+			t.Errorf("%d reports in 9 s, each hanging", n)
+		}
+	})
+}
+
+type hangingPlane struct {
+	Plane
+	count *atomic.Int64
+}
+
+func (h *hangingPlane) Report(ctx context.Context, _ domain.RunnerID, _ uuid.UUID, _ wire.ReportRequest) (wire.ReportAnswer, error) {
+	h.count.Add(1)
+	<-ctx.Done()
+	return wire.ReportAnswer{}, ctx.Err()
+}
+
+func TestFenceCountsFromTheSendOfTheLastAcknowledgedReport(t *testing.T) {
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		fmt.Fprint(p.out, "before\n")
+		<-p.stopped
+		fmt.Fprint(p.out, "after the signal\n")
+		return executor.Exit{Signal: 15}
+	}, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.after(10 * time.Second)
+		last := w.plane.callsOf("report")
+		sent := last[len(last)-1].at
+		w.plane.with(func() {
+			w.plane.fault = func(string, int) (error, error) { return errWire, nil }
+		})
+		p := w.launcher.launched()[0]
+		w.until("the job is ended", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.reason != "" })
+		late := p.stopAt.Sub(sent.Add(14 * time.Second))
+		if late < 0 || late > fenceLook {
+			t.Errorf("ended %v after the fence", late)
+		}
+		if budget := p.ladder.Budget(); budget > 6*time.Second || budget < 4*time.Second {
+			t.Errorf("its ladder takes %v; the lease ends 6 s after the fence", budget)
+		}
+		w.after(10 * time.Second)
+		// The partition heals after the lease has lapsed: leftovers are taken, and
+		// no outcome is claimed by a runner that fenced itself.
+		w.plane.with(func() { w.plane.byLease[j.offer.LeaseID].lapsed = true; w.plane.fault = nil })
+		w.gone(j)
+		v := w.plane.view(j)
+		if v.claim != nil || len(v.facts) != 0 {
+			t.Errorf("claimed %+v, facts %v", v.claim, v.facts)
+		}
+		if got := string(v.logs["stdout"]); got != "before\nafter the signal\n" {
+			t.Errorf("salvaged %q", got)
+		}
+		w.completed(w.plane.submit(func(*domain.JobSpec, *wire.Offer) { w.launcher.act = succeed }))
+	})
+}
+
+func TestDeadlineOfTheShimFollowsTheReports(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.begin()
+		w.plane.submit(nil)
+		w.after(31 * time.Second)
+		p := w.launcher.launched()[0]
+		reports := w.plane.callsOf("report")
+		want := bubbleTime(reports[len(reports)-1].at.Add(14 * time.Second))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.deadline != want {
+			t.Errorf("the shim's deadline is %v off", time.Duration(p.deadline-want))
+		}
+	})
+}
+
+// A job that ended by itself has nothing to fence: its true outcome is claimed
+// however long the service was away.
+func TestFinishedJobCompletesAfterALongOutage(t *testing.T) {
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		time.Sleep(5 * time.Second)
+		return succeed(p)
+	}, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.until("it runs", func() bool { return len(w.launcher.launched()) == 1 })
+		w.plane.with(func() {
+			w.plane.fault = func(string, int) (error, error) { return errWire, nil }
+		})
+		w.after(10 * time.Minute)
+		w.plane.with(func() { w.plane.fault = nil })
+		if got := w.completed(j); got.claim.Result != "succeeded" {
+			t.Errorf("claimed %s", got.claim.Result)
+		}
+	})
+}
+
+func TestDefiniteVerdictsEndTheJob(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		set  func(*job)
+		late bool
+	}{
+		{"lapsed", func(j *job) { j.lapsed = true }, true},
+		{"closed", func(j *job) { j.closed = true }, false},
+		{"another's", func(j *job) { j.hash = "other" }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inWorld(t, untilStopped, func(t *testing.T, w *world) {
+				w.begin()
+				j := w.plane.submit(nil)
+				w.after(5 * time.Second)
+				w.plane.with(func() { tc.set(j) })
+				w.after(4 * time.Second)
+				p := w.launcher.launched()[0]
+				p.mu.Lock()
+				reason := p.reason
+				p.mu.Unlock()
+				if reason != shim.ReasonStop {
+					t.Fatalf("the job goes on (%q)", reason)
+				}
+				w.gone(j)
+				v := w.plane.view(j)
+				if v.claim != nil || (v.late != nil) != tc.late {
+					t.Errorf("claim %v, late claim %v", v.claim, v.late)
+				}
+			})
+		})
+	}
+}
+
+func TestStopWhileItRuns(t *testing.T) {
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		<-p.stopped
+		fmt.Fprint(p.out, "last words\n")
+		return executor.Exit{Signal: 15}
+	}, func(t *testing.T, w *world) {
+		w.begin()
+		j, other := w.plane.submit(nil), w.plane.submit(nil)
+		w.until("both run", func() bool { return len(w.launcher.launched()) == 2 })
+		w.plane.stopJob(j, domain.StopCancel)
+		got := w.completed(j)
+		checkLogs(t, got)
+		if c := got.claim; c.Result != domain.ClaimStopped || !c.Launched || *c.Code != 143 {
+			t.Errorf("claim %+v", c)
+		}
+		if len(got.facts) != 1 || !got.facts[0].ProcessTreeReaped.Confirmed {
+			t.Errorf("facts %+v", got.facts)
+		}
+		if string(got.logs["stdout"]) != "last words\n" || !strings.Contains(string(got.logs["events"]), "stop_requested") {
+			t.Errorf("logs %q %s", got.logs["stdout"], got.logs["events"])
+		}
+		p := w.processOf(j)
+		if p.ladder.Budget() != 6*time.Second {
+			t.Errorf("the ladder gives %v of the 6 s granted", p.ladder.Budget())
+		}
+		if v := w.plane.view(other); v.claim != nil {
+			t.Error("the other job was ended too")
+		}
+	})
+}
+
+func TestStopThatComesTooLate(t *testing.T) {
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		time.Sleep(2 * time.Second)
+		return succeed(p)
+	}, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.plane.breakBy(func(op string, n int) (error, error) {
+			if op == "complete" && n == 0 {
+				w.plane.byLease[j.offer.LeaseID].stop = &wire.Stop{LeaseID: j.offer.LeaseID, Epoch: 1, Reason: domain.StopCancel, LadderSeconds: 6}
+				return errWire, nil
+			}
+			return nil, nil
+		})
+		if got := w.completed(j); got.claim.Result != "succeeded" {
+			t.Errorf("claimed %s", got.claim.Result)
+		}
+	})
+}
+
+func TestStopBeforeTheLaunchLaunchesNothing(t *testing.T) {
+	inWorld(t, succeed, func(t *testing.T, w *world) {
+		j := w.plane.submit(nil)
+		// The stop is committed right after start was; its news comes first.
+		w.plane.breakBy(func(op string, n int) (error, error) {
+			if op == "start" && n == 0 {
+				j.started = true
+				j.stop = &wire.Stop{LeaseID: j.offer.LeaseID, AttemptID: j.offer.AttemptID, Epoch: 1, Reason: domain.StopCancel, LadderSeconds: 6}
+				w.plane.wakeLocked()
+				return errWire, nil
+			}
+			return nil, nil
+		})
+		w.begin()
+		got := w.completed(j)
+		if got.claim.Result != domain.ClaimStopped || got.claim.Launched || len(w.launcher.launched()) != 0 {
+			t.Errorf("claim %+v, %d launched", got.claim, len(w.launcher.launched()))
+		}
+	})
+}
+
+func TestStopForAnotherEpochIsIgnored(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.until("it runs", func() bool { return len(w.launcher.launched()) == 1 })
+		w.agent.obey(wire.Commands{Stops: []wire.Stop{{LeaseID: j.offer.LeaseID, Epoch: 7, Reason: domain.StopCancel}}})
+		w.after(5 * time.Second)
+		if p := w.launcher.launched()[0]; p.reason != "" {
+			t.Error("the job was ended")
+		}
+	})
+}

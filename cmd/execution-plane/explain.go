@@ -1,0 +1,37 @@
+package main
+
+import "fmt"
+
+type explainCmd struct {
+	ID string `arg:"" help:"Attempt id, a prefix of it, or @latest."`
+}
+
+func (c *explainCmd) Run(s *session) error {
+	api, err := s.client()
+	if err != nil {
+		return err
+	}
+	id, err := s.attempt(api, c.ID)
+	if err != nil {
+		return err
+	}
+	e, err := api.Explain(s.ctx, id)
+	if err != nil {
+		return err
+	}
+	if s.isJSON() {
+		return s.json(e)
+	}
+	fmt.Fprintln(s.out, e.Summary)
+	if e.Next != "" {
+		fmt.Fprintln(s.out, e.Next)
+	}
+	if p := e.Policy; p != nil {
+		fmt.Fprintf(s.out, "%s policy: %s (bundle %.12s)\n", mark(p.Verdict), p.Verdict, p.BundleDigest)
+		for _, r := range p.Reasons {
+			fmt.Fprintf(s.out, "    - %s: %s\n", r.Code, printable(r.Detail))
+		}
+	}
+	printFits(s.out, e.Runners)
+	return nil
+}

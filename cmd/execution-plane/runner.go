@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/agent"
+	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/embedded"
+)
+
+type runnerCmd struct {
+	Run    runnerRunCmd    `cmd:"" default:"withargs" help:"Run a verification runner on this machine."`
+	Enroll runnerEnrollCmd `cmd:"" help:"Make a one-time token that lets one runner in (operator)."`
+}
+
+type runnerRunCmd struct {
+	Enrolment    string            `env:"EXECUTION_PLANE_ENROLMENT" help:"One-time enrolment token; needed once."`
+	StateDir     string            `env:"EXECUTION_PLANE_RUNNER_DIR" default:"${data_dir}/runner" type:"path" help:"Folder of its credential and of the work at hand."`
+	Slots        int               `default:"0" help:"Attempts at a time; 0: two for each core."`
+	Environments []string          `help:"Serve only these environments."`
+	Labels       map[string]string `help:"Labels, such as zone=a."`
+	Drain        time.Duration     `default:"10m" help:"How long running attempts may go on after SIGTERM."`
+}
+
+func (c *runnerRunCmd) Run(s *session) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	connect, err := agent.Dial(s.URL, "execution-plane/"+version)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	digest, err := fileDigest(self)
+	if err != nil {
+		return err
+	}
+	if c.Slots == 0 {
+		c.Slots = 2 * runtime.NumCPU()
+	}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return &exitError{exitUsage, fmt.Errorf("make the runner's folder: %w; choose another with --state-dir", err)}
+	}
+	log := newLogger(s.err)
+	a, err := agent.New(embedded.RunnerConfig(self, version, agent.Config{
+		Connect: connect, EnrolmentToken: c.Enrolment, StateDir: c.StateDir, BinarySHA256: digest, Slots: c.Slots,
+		Environments: c.Environments, Labels: c.Labels, DrainLimit: c.Drain, Log: log,
+	}))
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	log.Info("runner starts", "url", s.URL, "slots", c.Slots, "state_dir", c.StateDir)
+	err = a.Run(s.ctx)
+	if s.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
+
+func fileDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read this program: %w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("read this program: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+type runnerEnrollCmd struct {
+	Pool    string        `default:"default" help:"Pool of the policy bundle."`
+	Expires time.Duration `default:"1h" help:"How long the token is good."`
+}
+
+func (c *runnerEnrollCmd) Run(s *session) error {
+	api, err := s.client()
+	if err != nil {
+		return err
+	}
+	e, err := api.CreateEnrolment(s.ctx, domain.NewID[domain.CommandID](uuid.New()), wire.EnrolmentRequest{Pool: c.Pool, ExpiresSeconds: int(c.Expires / time.Second)})
+	if err != nil {
+		return err
+	}
+	if s.isJSON() {
+		return s.json(e)
+	}
+	fmt.Fprintln(s.out, e.Token)
+	fmt.Fprintf(s.err, "Good for one runner until %s. On its machine:\n  EXECUTION_PLANE_ENROLMENT=… execution-plane runner --url %s\n", e.ExpiresAt.Format(time.RFC3339), s.URL)
+	return nil
+}
+
+// defaultDataDir is where this user's data lies.
+func defaultDataDir() string { return filepath.Clean(strings.TrimSpace(embedded.DefaultDir())) }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/api/client"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+type submitCmd struct {
+	File   string `short:"f" required:"" help:"JobSpec as JSON or YAML; - reads standard input."`
+	Detach bool   `short:"d" help:"Return as soon as the attempt is recorded."`
+	DryRun bool   `help:"Say what would come of it; nothing is written."`
+}
+
+func (c *submitCmd) Run(s *session) error {
+	if c.DryRun {
+		return (&validateCmd{File: c.File}).Run(s)
+	}
+	spec, err := readJob(s, c.File)
+	if err != nil {
+		return err
+	}
+	api, err := s.client()
+	if err != nil {
+		return err
+	}
+	receipt, first, err := api.Submit(s.ctx, spec)
+	if err != nil {
+		return err
+	}
+	if c.Detach {
+		if s.isJSON() {
+			return s.json(receipt)
+		}
+		fmt.Fprintf(s.out, "attempt %s recorded\nFollow it: execution-plane watch %s\n", receipt.AttemptID, short(receipt.AttemptID))
+		return nil
+	}
+	if !s.isJSON() {
+		word := "recorded"
+		if !first {
+			word = "was recorded before"
+		}
+		fmt.Fprintf(s.err, "attempt %s %s\n", receipt.AttemptID, word)
+	}
+	return follow(s, api, receipt.AttemptID)
+}
+
+type watchCmd struct {
+	ID string `arg:"" help:"Attempt id, a prefix of it, or @latest."`
+}
+
+func (c *watchCmd) Run(s *session) error {
+	api, err := s.client()
+	if err != nil {
+		return err
+	}
+	id, err := s.attempt(api, c.ID)
+	if err != nil {
+		return err
+	}
+	return follow(s, api, id)
+}
+
+// follow shows an attempt's progress until it ends, prints its result, and ends
+// with the result's exit code.
+func follow(s *session, api *client.Client, id domain.AttemptID) error {
+	raw, err := waitResult(s, api, id)
+	if err != nil {
+		return err
+	}
+	var r domain.ExecutionResult
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return fmt.Errorf("read the result: %w", err)
+	}
+	if s.isJSON() {
+		err = s.raw(raw)
+	} else {
+		printResult(s.out, r)
+	}
+	if err != nil {
+		return err
+	}
+	if code := resultCode(r); code != exitOK {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// waitResult waits for the end; progress goes to the error stream, as a bar on a
+// terminal, as lines of changes elsewhere, and not at all for JSON.
+func waitResult(s *session, api *client.Client, id domain.AttemptID) ([]byte, error) {
+	if s.isJSON() {
+		for {
+			raw, _, err := api.Result(s.ctx, id, 30*time.Second)
+			if err != nil || raw != nil {
+				return raw, err
+			}
+		}
+	}
+	p := newProgress(s.err)
+	defer p.end()
+	for {
+		a, err := api.Attempt(s.ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		p.show(a)
+		raw, _, err := api.Result(s.ctx, id, time.Second)
+		if err != nil || raw != nil {
+			return raw, err
+		}
+	}
+}
