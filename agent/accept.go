@@ -99,7 +99,7 @@ func (at *attempt) policyPath() string { return filepath.Join(at.dir, "policy.ta
 // policyArchive gives a bundle's archive from the cache or the service, checked
 // against its digest.
 func (a *Agent) policyArchive(ctx context.Context, digest string) ([]byte, error) {
-	path := filepath.Join(a.config.StateDir, "policy", digest+".tar")
+	path := filepath.Join(a.policyDir(), digest+".tar")
 	if !sha256Text(digest) {
 		return nil, errors.New("its digest is not 64 hex digits")
 	}
@@ -124,6 +124,9 @@ func (a *Agent) policyArchive(ctx context.Context, digest string) ([]byte, error
 	defer a.caching.Unlock()
 	return archive, writeDurable(path, archive)
 }
+
+// policyDir caches bundles by digest for this process's life.
+func (a *Agent) policyDir() string { return filepath.Join(a.config.StateDir, "policy") }
 
 func checkPolicy(archive []byte, digest string) error {
 	b, err := policy.Open(archive)

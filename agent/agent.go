@@ -28,7 +28,7 @@ type Agent struct {
 
 	spooled   account
 	slotFreed chan struct{} // a token when more or less can be asked for than before
-	changed   chan struct{} // a token when an attempt has gone
+	changed   chan struct{} // a token when a slot is free or an attempt has gone
 	fatal     chan error    // the first refusal that ends the agent
 
 	identify sync.Mutex // one registration at a time
@@ -129,6 +129,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		// What does not go is told; the attempts are completed all the same.
 		a.config.Log.Error("not all that an earlier agent left could be ended", "error", err)
 	}
+	if err := removeTree(a.policyDir()); err != nil {
+		a.config.Log.Warn("the cache of policy bundles is not emptied", "error", err)
+	}
 	if err := a.enter(ctx); err != nil {
 		if ctx.Err() != nil || a.life.Err() != nil {
 			return nil
@@ -202,7 +205,7 @@ func (a *Agent) abandon(err error) error {
 	defer limit.Stop()
 	for a.busy() > 0 {
 		select {
-		case <-a.slotFreed:
+		case <-a.changed:
 		case <-limit.C:
 			return err
 		case <-a.life.Done():

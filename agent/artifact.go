@@ -53,8 +53,13 @@ type artifactQueue struct {
 // queued is one artifact on disk: NNNN.json, and NNNN.data unless inline.
 type queued struct {
 	Request wire.ArtifactRequest `json:"request"`
-	Stored  bool                 `json:"stored"`
-	path    string               // without suffix
+	// Put: the bytes were put, so that only the registration is left.
+	Put    bool `json:"put"`
+	Stored bool `json:"stored"`
+	// The keys of the announcement and of the registration.
+	AnnounceKey uuid.UUID `json:"announce_key"`
+	RegisterKey uuid.UUID `json:"register_key"`
+	path        string    // without suffix
 }
 
 func (q *queued) save() error {
@@ -124,6 +129,7 @@ func (q *artifactQueue) keep(a announced) (*queued, error) {
 	q.serial++
 	mask := q.at.mask
 	x := &queued{
+		AnnounceKey: uuid.New(), RegisterKey: uuid.New(),
 		path: filepath.Join(q.dir, fmt.Sprintf("%06d", q.serial)),
 		Request: wire.ArtifactRequest{
 			Name: mask.String(a.name), Type: mask.String(a.kind), Output: a.output,
@@ -291,26 +297,36 @@ func (q *artifactQueue) giveUp(x *queued, err error) {
 // errNotStored says that the service does not find what was put.
 var errNotStored = errors.New("the object is not found where it was put")
 
-// register announces, puts, and announces again until it is stored. After a
-// failed PUT the caller begins anew, because the address has a short life.
+// register announces, puts, and registers. Whatever is cut off, by a lost answer
+// or by a crash, is taken up where it was: an artifact is registered once.
 func (q *artifactQueue) register(x *queued) error {
-	for range 3 {
-		answer, err := q.announce(x)
+	if len(x.Request.Inline) == 0 && !x.Put {
+		answer, err := q.announce(x, x.AnnounceKey)
 		if err != nil || answer.Stored {
 			return err
 		}
 		if answer.Upload == nil {
-			continue
+			return errNotStored
 		}
 		if err := q.put(*answer.Upload, x); err != nil {
+			// The address has a short life: ask for another.
+			x.AnnounceKey = uuid.New()
 			return err
 		}
+		x.Put = true
+		if err := x.save(); err != nil {
+			return fmt.Errorf("%w: %w", errDisk, err)
+		}
 	}
-	return errNotStored
+	answer, err := q.announce(x, x.RegisterKey)
+	if err == nil && !answer.Stored {
+		x.Put, x.AnnounceKey, x.RegisterKey = false, uuid.New(), uuid.New()
+		return errNotStored
+	}
+	return err
 }
 
-func (q *artifactQueue) announce(x *queued) (answer wire.ArtifactAnswer, err error) {
-	key := uuid.New()
+func (q *artifactQueue) announce(x *queued, key uuid.UUID) (answer wire.ArtifactAnswer, err error) {
 	err = insist(q.at.sending, callTimeout, func(ctx context.Context) (err error) {
 		answer, err = q.at.agent.plane().Artifact(ctx, q.at.lease, key, x.Request)
 		return err

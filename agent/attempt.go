@@ -307,6 +307,7 @@ func (at *attempt) freeSlot() {
 	at.mu.Unlock()
 	if first {
 		poke(at.agent.slotFreed)
+		poke(at.agent.changed)
 	}
 }
 

@@ -14,8 +14,14 @@ import (
 // used it, so that a lost answer is asked for again with the same hashes.
 type slotToken struct{ secret, sha256 string }
 
-// knownDrain is how a request says that the agent knows of the drain.
-const knownDrain = "drain"
+// How a request says what the agent knows: the id of a lease that it holds, so
+// that it hears when that is over, stop/<id> for a stop that it carries out, and
+// the drain. A drain that is known is not told again, so its end is found out by
+// asking once without.
+const (
+	knownStop  = "stop/"
+	knownDrain = "drain"
+)
 
 // commandLoop holds one request at a time. It is asked anew at once when a slot
 // becomes free or the agent begins to drain.
@@ -84,8 +90,11 @@ func (a *Agent) commandsRequest() wire.CommandsRequest {
 	busy := a.busy()
 	for _, at := range a.list() {
 		at.mu.Lock()
-		if at.stop != nil {
+		if at.held && at.loss == lossNone {
 			req.Known = append(req.Known, at.lease.ID.String())
+		}
+		if at.stop != nil {
+			req.Known = append(req.Known, knownStop+at.lease.ID.String())
 		}
 		at.mu.Unlock()
 	}
@@ -114,7 +123,7 @@ func (a *Agent) commandsRequest() wire.CommandsRequest {
 func (a *Agent) obey(c wire.Commands) {
 	a.mu.Lock()
 	if c.Drain != a.planeDrain {
-		a.config.Log.Info("drain by the service", "drain", c.Drain)
+		a.config.Log.Debug("the service's drain", "drain", c.Drain)
 	}
 	a.planeDrain = c.Drain
 	a.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
 )
@@ -21,13 +22,22 @@ func (at *attempt) conclude(e ending) {
 	if r := e.reaped; r != nil {
 		fields["survivors"], fields["reaped"], fields["killed"] = r.Survivors, r.Confirmed, r.Killed
 		at.records.add(record{key: uuid.New(), fact: &wire.FactRequest{ProcessTreeReaped: &wire.ReapedFact{
-			Survivors: r.Survivors, Confirmed: r.Confirmed, Method: r.Method,
+			Survivors: r.Survivors, Confirmed: r.Confirmed, Method: methodOf(r.Method),
 		}}})
 	}
 	at.records.close()
 	at.note("ended", fields)
 	at.claim(e)
 	at.freeSlot()
+}
+
+// methodOf names the way of the proof. Where there is none, it is the way that
+// was tried: the fact is then unconfirmed.
+func methodOf(method string) string {
+	if method == "" || method == shim.MethodNone {
+		return shim.MethodSubreaper
+	}
+	return method
 }
 
 // claim fixes what is claimed in the journal, so that a later agent says the

@@ -198,6 +198,39 @@ func TestRecoveryGoesOnSending(t *testing.T) {
 	})
 }
 
+// The registration arrived and nobody was told: after a crash it is repeated with
+// its own key, so that it is one artifact.
+func TestRecoveryRegistersAnArtifactOnce(t *testing.T) {
+	inWorld(t, everything, func(t *testing.T, w *world) {
+		w.plane.breakBy(func(op string, _ int) (error, error) {
+			if op == "artifact" {
+				return nil, errWire
+			}
+			return nil, nil
+		})
+		w.begin()
+		j := w.plane.submit(nil)
+		w.until("it is completed and the inline value registered", func() bool {
+			v := w.plane.view(j)
+			return v.claim != nil && len(v.artifacts)+len(v.objects) > 0
+		})
+		w.plane.breakBy(func(op string, n int) (error, error) {
+			if op == "artifact" && n%3 != 0 {
+				return nil, errWire
+			}
+			return nil, nil
+		})
+		w.after(3 * time.Second)
+		w.agent.Kill()
+		<-w.ended
+		w.plane.breakBy(nil)
+		w.begin()
+		if got := w.completed(j); len(got.artifacts) != 2 {
+			t.Errorf("artifacts %v", got.artifacts)
+		}
+	})
+}
+
 func TestEndings(t *testing.T) {
 	code := func(n int) *int { return &n }
 	outcome := func(r executor.OutcomeResult) *executor.Outcome { return &executor.Outcome{Result: r} }

@@ -58,7 +58,18 @@ func (at *attempt) execute() ending {
 	at.mu.Lock()
 	at.proc, at.applied = nil, r.Applied
 	at.mu.Unlock()
+	at.clearWork()
 	return at.endingOf(r)
+}
+
+// clearWork frees the disk of what the executor left; its artifacts were copied.
+func (at *attempt) clearWork() {
+	f := shim.Layout(at.dir)
+	for _, dir := range []string{f.Work, f.Output, f.Tmp} {
+		if err := removeTree(dir); err != nil {
+			at.log.Warn("a folder of the executor does not go yet", "dir", dir, "error", err)
+		}
+	}
 }
 
 func (at *attempt) shimConfig() (shim.Config, error) {

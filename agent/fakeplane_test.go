@@ -259,7 +259,7 @@ func (f *fakePlane) held(l Lease) (*job, error) {
 	case j.closed:
 		return nil, refusal(domain.KindGone, "attempt_closed")
 	case j.lapsed:
-		return j, refusal(domain.KindConflict, "lease_lost")
+		return j, refusal(domain.KindConflict, "stale_epoch")
 	}
 	return j, nil
 }
@@ -304,11 +304,11 @@ func (b *boundPlane) Commands(ctx context.Context, runner domain.RunnerID, wait 
 }
 
 func (f *fakePlane) commandsLocked(req wire.CommandsRequest) (wire.Commands, bool) {
-	answer := wire.Commands{Drain: f.drain}
 	known := map[string]bool{}
 	for _, k := range req.Known {
 		known[k] = true
 	}
+	answer := wire.Commands{Drain: f.drain && !known["drain"]}
 	for _, hash := range req.TokenSHA256 {
 		if j := f.byHash[hash]; j != nil {
 			if !j.started && j.released == "" && !j.closed {
@@ -326,11 +326,14 @@ func (f *fakePlane) commandsLocked(req wire.CommandsRequest) (wire.Commands, boo
 		answer.Offers = append(answer.Offers, j.offer)
 	}
 	for id, j := range f.byLease {
-		if j.stop != nil && !j.completed && !known[id.String()] {
+		if j.stop != nil && !j.completed && !known["stop/"+id.String()] {
 			answer.Stops = append(answer.Stops, *j.stop)
 		}
+		if (j.closed || j.lapsed) && known[id.String()] {
+			answer.Gone = append(answer.Gone, id)
+		}
 	}
-	return answer, len(answer.Offers)+len(answer.Stops) > 0 || f.drain && !known["drain"]
+	return answer, len(answer.Offers)+len(answer.Stops)+len(answer.Gone) > 0 || answer.Drain
 }
 
 func (b *boundPlane) Report(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.ReportRequest) (wire.ReportAnswer, error) {
@@ -480,6 +483,9 @@ func (b *boundPlane) Artifact(ctx context.Context, l Lease, key uuid.UUID, req w
 			}
 		}
 		if put || len(req.Inline) > 0 {
+			if _, twice := j.artifacts[req.Name]; twice {
+				f.t.Errorf("artifact %s was registered twice", req.Name)
+			}
 			j.artifacts[req.Name] = req
 			return wire.ArtifactAnswer{Stored: true}, nil
 		}

@@ -67,8 +67,12 @@ func (at *attempt) takeFact(f *executor.Fact) {
 	at.note("policy_decided", map[string]any{
 		"verdict": verdict, "subject": f.Subject, "rules": f.Rules, "detail": f.Detail, "input_digest": f.InputDigest,
 	})
+	var rules []string
+	for _, r := range f.Rules {
+		rules = append(rules, at.mask.String(r))
+	}
 	at.records.add(record{key: uuid.New(), fact: &wire.FactRequest{PolicyDecided: &wire.PolicyFact{
-		Verdict: verdict, BundleDigest: f.BundleDigest, InputDigest: f.InputDigest, Rules: f.Rules,
+		Verdict: verdict, BundleDigest: at.mask.String(f.BundleDigest), InputDigest: at.mask.String(f.InputDigest), Rules: rules,
 	}}})
 }
 

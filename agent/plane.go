@@ -73,7 +73,11 @@ func definite(err error) bool {
 
 // unknownRunner reports whether a refusal is of the runner, not of the write.
 func unknownRunner(e *domain.Error) bool {
-	return e.Kind == domain.KindUnauthenticated || e.Code == domain.ErrRunnerRefused.Code || e.Code == domain.ErrRunnerUnknown.Code
+	switch e.Code {
+	case domain.ErrRunnerRefused.Code, domain.ErrRunnerUnknown.Code, "runner_evicted":
+		return true
+	}
+	return e.Kind == domain.KindUnauthenticated
 }
 
 // identityRefused reports whether the service no longer takes this runner's own
@@ -118,10 +122,8 @@ func lossOf(err error) loss {
 		return lossNone
 	}
 	switch {
-	case e.Code == domain.ErrLeaseLost.Code:
+	case lapsedCode(e.Code):
 		return lossLapsed
-	case e.Code == domain.ErrStaleEpoch.Code:
-		return lossClosed
 	case e.Kind == domain.KindGone, e.Kind == domain.KindNotFound,
 		e.Kind == domain.KindForbidden:
 		return lossClosed
@@ -129,12 +131,19 @@ func lossOf(err error) loss {
 	return lossNone
 }
 
+// lapsedCode: the lease is over. The epoch of a started attempt is raised when
+// its lease is lost, so an old epoch says no more than that; what is left may be
+// taken, and the answers to it tell.
+func lapsedCode(code string) bool {
+	return code == domain.ErrLeaseLost.Code || code == domain.ErrStaleEpoch.Code
+}
+
 // lossOfVerdict is the same for one lease's part of a report.
 func lossOfVerdict(v wire.LeaseVerdict) loss {
 	switch {
 	case v.Status == "ok", v.Code == domain.ErrIllegal.Code:
 		return lossNone
-	case v.Code == domain.ErrLeaseLost.Code:
+	case lapsedCode(v.Code):
 		return lossLapsed
 	case v.Status == "gone", v.Status == "stale", v.Status == "refused":
 		return lossClosed

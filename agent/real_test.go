@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/proctest"
@@ -106,6 +107,13 @@ func TestRealEndings(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			plane := newFakePlane(t)
+			halves := 0
+			plane.logLimit = func(_ string, n int64) int64 {
+				if halves++; halves < 6 {
+					return n / 2 // and the answer is a proxy's error; the next one is 416
+				}
+				return n
+			}
 			c := runReal(t, plane, []string{"/bin/sh", "-c", tc.script})
 			j := finishes(t, c, plane, plane.submit(nil))
 			if j.claim.Result != tc.want || *j.claim.Code != tc.code {
@@ -163,6 +171,57 @@ printf '{"type":"artifact","name":"s","artifact_type":"x","path":"good","sensiti
 	}
 	if n := strings.Count(string(j.logs["events"]), "artifact_refused"); n != 6 {
 		t.Errorf("%d refusals are told: %s", n, j.logs["events"])
+	}
+}
+
+// The executor runs as another user where the tests run as root: it can read
+// what its task names, and cannot read what is the agent's.
+func TestRealExecutorAsAnotherUser(t *testing.T) {
+	script := `task=$(cat); policy=$(printf %s "$task" | grep -o '"path":"[^"]*' | cut -d'"' -f4)
+[ "$(head -c 4 "$policy" | wc -c)" = 4 ] || exit 3
+echo uid $(id -u)
+[ "$(id -u)" = 0 ] && exit 0
+cat ../journal.json && exit 4
+ls .. && exit 5
+exit 0`
+	proctest.Check(t)
+	plane := newFakePlane(t)
+	server := plane.serve(t)
+	base, err := os.MkdirTemp("", "agent-user-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	if err := os.Chmod(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := realConfig(server.URL, filepath.Join(base, "state"), []string{"/bin/sh", "-c", script})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := os.Getuid()
+	if want == 0 {
+		want = 65534
+		c.Credential = &shim.Credential{UID: 65534, GID: 65534}
+	}
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	j := plane.submit(nil)
+	v := finishes(t, c, plane, j)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if c.Credential == nil {
+		return // the same user may read the agent's files: that is what another user is for
+	}
+	if v.claim.Result != "succeeded" || string(v.logs["stdout"]) != fmt.Sprintf("uid %d\n", want) {
+		t.Errorf("claim %+v, stdout %q, stderr %q", v.claim, v.logs["stdout"], v.logs["stderr"])
 	}
 }
 

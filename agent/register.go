@@ -53,10 +53,15 @@ func (a *Agent) register(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("register this runner: %w", err)
+	switch {
+	case err == nil:
+		return a.registered(got)
+	case final(err) && !a.cred.TokenID.IsZero():
+		return fmt.Errorf("register this runner: its own token is refused: %w; if it was evicted and is to come back, move the state folder %s away and enrol it anew", err, a.config.StateDir)
+	case final(err):
+		return fmt.Errorf("register this runner: the enrolment is refused: %w; ask an operator for a new token (execution-plane runner enroll)", err)
 	}
-	return a.registered(got)
+	return fmt.Errorf("register this runner: %w", err)
 }
 
 func (a *Agent) registered(got wire.Registered) error {

@@ -23,15 +23,22 @@ func (a *Agent) reportLoop() {
 	a.mu.Unlock()
 	p := a.config.Connect(bearer)
 	defer func() { p.Close() }()
+	silent := false // the last report was not acknowledged
 	for {
 		began := time.Now()
 		next, err := a.reportOnce(p)
 		switch {
+		case err == nil && silent:
+			silent = false
+			a.config.Log.Info("reports are acknowledged again")
 		case err == nil:
 		case a.life.Err() != nil:
 			return
 		default:
-			a.config.Log.Warn("a report was not acknowledged", "error", err)
+			if !silent {
+				a.config.Log.Warn("a report is not acknowledged; trying on every 2 s", "error", err)
+			}
+			silent = true
 			if identityRefused(err) {
 				a.reidentify(err)
 			}

@@ -132,11 +132,6 @@ func salted(b []byte) (domain.TextRef, []eventstore.Text) {
 	return domain.TextRef(hex.EncodeToString(t.Digest[:])), []eventstore.Text{t}
 }
 
-func digestHex(s string) string {
-	d := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(d[:])
-}
-
 // newCommandID makes the id of a command that nobody will repeat.
 func newCommandID() domain.CommandID { return domain.NewID[domain.CommandID](uuid.New()) }
 

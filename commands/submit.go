@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -113,7 +114,8 @@ func (s *Service) repeatedSubmit(ctx context.Context, m Meta, spec *domain.JobSp
 
 // reusedSubmit gives the race between two different specs its own name.
 func reusedSubmit(err error) error {
-	if e, ok := err.(*domain.Error); ok && e.Code == domain.ErrCommandReused.Code {
+	var e *domain.Error
+	if errors.As(err, &e) && e.Code == domain.ErrCommandReused.Code {
 		out := *domain.ErrAttemptExists
 		out.Details = e.Details
 		return &out

@@ -9,9 +9,10 @@
 // What a store promises:
 //
 //   - Durability: Append returns only after the events and the inline rows are
-//     durable together. An error that is not a *ConflictError or one of the
-//     named errors is indefinite: the events may have been stored. The caller
-//     repeats the command under the same command id, and Load tells.
+//     durable together. A *ConflictError, ErrInvalid, ErrRowTaken and ErrTooLarge
+//     say that nothing was stored. Any other error, ErrUnavailable and that of a
+//     context included, is indefinite: the events may have been stored. The
+//     caller repeats the command under the same command id, and Load tells.
 //   - Order: versions of one stream are 1..n without gap or repeat. The feed
 //     delivers every committed event exactly once in feed order, and the events
 //     of one stream in version order.

@@ -75,7 +75,10 @@ const (
 )
 
 // Change sets or deletes one row of an inline table in the same statement as
-// the events. Row has a member for every column of the table, key included.
+// the events. Row has a member for every column of the table, key included. Of
+// several changes of one key in an append the last counts. A row whose key
+// belongs to another stream is never touched: to set it is ErrRowTaken, to
+// delete it does nothing.
 type Change struct {
 	Table  string
 	Row    json.RawMessage

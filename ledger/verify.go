@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/projections"
@@ -44,7 +42,7 @@ const maxFaults = 1000
 
 // Verify checks the whole database in one snapshot each for chains and for
 // tables, without locks. progress, if not nil, is told how far it has come.
-func Verify(ctx context.Context, pool *pgxpool.Pool, progress func(what string, done, of int)) (Report, error) {
+func Verify(ctx context.Context, pool *projections.Pool, progress func(what string, done, of int)) (Report, error) {
 	if progress == nil {
 		progress = func(string, int, int) {}
 	}

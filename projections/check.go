@@ -53,8 +53,12 @@ func InSnapshot(ctx context.Context, pool *pgxpool.Pool, fn func(Snapshot) error
 	if err != nil {
 		return readError("a snapshot", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // a read-only snapshot has nothing to keep
-	return fn(Snapshot{tx})
+	err = fn(Snapshot{tx})
+	// A read-only snapshot has nothing to keep; ending it can only fail with the connection.
+	if rerr := tx.Rollback(context.WithoutCancel(ctx)); err == nil && rerr != nil {
+		return readError("a snapshot's end", rerr)
+	}
+	return err
 }
 
 // Check folds every stream and compares with the inline tables, stripe by stripe.

@@ -20,6 +20,9 @@ type Reader struct {
 	pool *pgxpool.Pool
 }
 
+// Pool is the database pool, for callers that only pass it on.
+type Pool = pgxpool.Pool
+
 // NewReader returns a reader on the pool.
 func NewReader(pool *pgxpool.Pool) *Reader { return &Reader{pool: pool} }
 

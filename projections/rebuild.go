@@ -139,11 +139,14 @@ func (b *rebuild) insert(ctx context.Context, x execer, batch shadowRows) error 
 // swap holds writers of the table, folds again the streams that have moved since
 // the snapshot, and renames.
 func (b *rebuild) swap(ctx context.Context) (rows int64, err error) {
-	tx, err := b.pool.Begin(ctx)
-	if err != nil {
-		return 0, readError("begin the swap", err)
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after a commit
+	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		rows, err = b.swapIn(ctx, tx)
+		return err
+	})
+	return rows, err
+}
+
+func (b *rebuild) swapIn(ctx context.Context, tx pgx.Tx) (rows int64, err error) {
 	live, shadow := pgx.Identifier{b.table.Name}.Sanitize(), pgx.Identifier{b.shadow}.Sanitize()
 	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+barrierTimeout+"'"); err != nil {
 		return 0, err
@@ -183,7 +186,7 @@ func (b *rebuild) swap(ctx context.Context) (rows int64, err error) {
 	if _, err := tx.Exec(ctx, "ALTER TABLE "+shadow+" RENAME TO "+live); err != nil {
 		return 0, err
 	}
-	return rows, tx.Commit(ctx)
+	return rows, nil
 }
 
 func (b *rebuild) moved(ctx context.Context, tx pgx.Tx) ([]string, error) {

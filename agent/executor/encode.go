@@ -55,3 +55,18 @@ func marshal(v any) ([]byte, error) {
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
+
+// MarshalJSON gives the message as on the wire, with its type.
+func (m Message) MarshalJSON() ([]byte, error) {
+	line, err := EncodeMessage(m)
+	return bytes.TrimSuffix(line, []byte("\n")), err
+}
+
+// UnmarshalJSON reads what MarshalJSON gives, as strictly as DecodeMessage.
+func (m *Message) UnmarshalJSON(b []byte) error {
+	got, err := DecodeMessage(b)
+	if err == nil {
+		*m = got
+	}
+	return err
+}

@@ -16,13 +16,13 @@ func (e Exit) Status() int {
 
 // Conclusion is what an ended executor amounts to.
 type Conclusion struct {
-	Result OutcomeResult
+	Result OutcomeResult `json:"result"`
 	// Code is the tool's status, else the executor's.
-	Code int
+	Code int `json:"code"`
 	// RecommendedCategory is the executor's, empty without one.
-	RecommendedCategory string
+	RecommendedCategory string `json:"recommended_category,omitempty"`
 	// Message is the executor's own text, or says why it counts as crashed.
-	Message string
+	Message string `json:"message,omitempty"`
 }
 
 // Conclude reads an end that nobody else caused. claimed is the outcome

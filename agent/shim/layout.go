@@ -12,10 +12,12 @@ import (
 type Folders struct {
 	// Work is the executor's HOME and current folder; Output takes the files
 	// that its messages name; Tmp is its TMPDIR.
-	Work, Output, Tmp string
+	Work   string `json:"work"`
+	Output string `json:"output"`
+	Tmp    string `json:"tmp"`
 	// Record says which processes belong to the attempt. The executor cannot
 	// reach it when it runs as another user.
-	Record string
+	Record string `json:"record"`
 }
 
 // Layout names the folders of the attempt in dir. The agent may keep files of

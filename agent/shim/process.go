@@ -21,24 +21,24 @@ type Result struct {
 	// Launched is false only where it is certain that the executor's first
 	// instruction never ran; Error then says why. Error is also set where the
 	// shim itself was lost.
-	Launched bool
-	Error    string
+	Launched bool   `json:"launched"`
+	Error    string `json:"error,omitempty"`
 	// Code is the exit code, nil if a signal ended it or none ran.
-	Code   *int
-	Signal int
-	Reason Reason
+	Code   *int   `json:"code"`
+	Signal int    `json:"signal,omitempty"`
+	Reason Reason `json:"reason"`
 	// Settled: a valid outcome had come before the first signal of a stop, so
 	// that the executor's outcome stands in spite of the stop.
-	Settled bool
+	Settled bool `json:"settled"`
 	// Outcome is what the executor claimed, nil without a valid claim.
-	Outcome *executor.Outcome
+	Outcome *executor.Outcome `json:"outcome"`
 	// Violations counts broken messages; Violation is the first of them.
-	Violations int
-	Violation  *executor.Violation
+	Violations int                 `json:"violations"`
+	Violation  *executor.Violation `json:"violation,omitempty"`
 	// Ran is from launch to the executor's own end, by the boot-time clock.
-	Ran     time.Duration
-	Reaped  Reaped
-	Applied isolation.Applied
+	Ran     time.Duration     `json:"ran_ns"`
+	Reaped  Reaped            `json:"reaped"`
+	Applied isolation.Applied `json:"isolation_applied"`
 }
 
 // Conclude reads the executor's own end. ok is false where a stop, the deadline

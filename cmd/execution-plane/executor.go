@@ -35,7 +35,7 @@ func (c *executorRunCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	r, err := conformance.RunOnce(s.ctx, withoutDashes(c.Argv), task, conformance.RunOptions{Shim: shimArgv})
+	r, err := conformance.RunOnce(s.ctx, withoutDashes(c.Argv), task, conformance.RunOptions{Shim: shimArgv, Stdout: s.err, Stderr: s.err})
 	if err != nil {
 		return err
 	}

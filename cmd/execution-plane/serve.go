@@ -91,21 +91,19 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle) error {
 	if err != nil {
 		return err
 	}
-	tokenFile := filepath.Join(c.DataDir, "token")
-	err = os.WriteFile(tokenFile, []byte(stack.ControlPlaneToken+"\n"), 0o600)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(c.DataDir, "operator-token"), []byte(stack.OperatorToken+"\n"), 0o600)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("keep the tokens: %w", err), stack.Stop())
+	for name, secret := range map[string]string{"token": stack.ControlPlaneToken, "operator-token": stack.OperatorToken, "database-url": stack.DatabaseURL} {
+		if err := os.WriteFile(filepath.Join(c.DataDir, name), []byte(secret+"\n"), 0o600); err != nil {
+			return errors.Join(fmt.Errorf("keep the tokens: %w", err), stack.Stop())
+		}
 	}
 	fmt.Fprintf(s.err, `
-Ready at %s
-  export EXECUTION_PLANE_URL=%s
-  export EXECUTION_PLANE_TOKEN_FILE=%s
+Ready at %[1]s
+  export EXECUTION_PLANE_URL=%[1]s
+  export EXECUTION_PLANE_TOKEN_FILE=%[2]s/token
   execution-plane submit -f examples/tcp-connect.yaml
-Ctrl-C ends it; everything is kept in %s
-`, stack.URL, stack.URL, tokenFile, c.DataDir)
+  execution-plane verify --database-url "$(cat %[2]s/database-url)"
+Ctrl-C ends it; everything is kept in %[2]s
+`, stack.URL, c.DataDir)
 	return errors.Join(wait(s.ctx, stack), stack.Stop())
 }
 

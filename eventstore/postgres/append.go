@@ -45,7 +45,11 @@ func (s *Store) Append(ctx context.Context, a eventstore.Append) ([]eventstore.E
 		if s.withdraw(o) {
 			return nil, fmt.Errorf("append to %s withdrawn before it began: %w", a.Stream, ctx.Err())
 		}
-		return nil, fmt.Errorf("append to %s: whether it was stored is not known yet, load to find out: %w", a.Stream, ctx.Err())
+		select {
+		case err = <-o.done: // ended in the same moment
+		default:
+			return nil, fmt.Errorf("append to %s: whether it was stored is not known yet, load to find out: %w", a.Stream, ctx.Err())
+		}
 	}
 	if err != nil {
 		return nil, err

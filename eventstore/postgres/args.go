@@ -58,7 +58,7 @@ func (s *Store) statement(ops []*op) (string, []any) {
 			args = append(args, r.of, r.doc)
 		}
 	}
-	return s.text(sh), args
+	return s.sqlOf(sh), args
 }
 
 func (c *arrays) add(ord int32, o *op, index map[string]int) {

@@ -20,27 +20,31 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	// The last one's sessions run under the isolation that a database may have been
-	// given as default: there a clash comes as a serialization failure.
-	for name, opts := range map[string]postgres.Options{
-		"alone":      {DirectAppends: 1000},
-		"gathered":   {DirectAppends: -1, Writers: 1},
-		"two by two": {DirectAppends: -1, Writers: 2, MaxBatch: 2},
+	for _, c := range []struct {
+		name      string
+		isolation string // of the sessions, as a database may have it by default
+		opts      postgres.Options
+	}{
+		{"alone", "read committed", postgres.Options{DirectAppends: 1000}},
+		{"gathered", "read committed", postgres.Options{DirectAppends: -1, Writers: 1}},
+		// Here clashes come as serialization failures.
+		{"two by two", "repeatable read", postgres.Options{DirectAppends: 2, Writers: 2, MaxBatch: 2}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, opts) })
+			storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, c.isolation, c.opts) })
 		})
 	}
 }
 
-func harness(t *testing.T, opts postgres.Options) storetest.Harness {
+func harness(t *testing.T, isolation string, opts postgres.Options) storetest.Harness {
 	pool := pgtest.NewPool(t)
 	if _, err := pool.Exec(t.Context(), storetest.TablesDDL); err != nil {
 		t.Fatal(err)
 	}
 	var faults faults
 	cfg := pool.Config()
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = isolation
 	cfg.ConnConfig.DialFunc = faults.dial(cfg.ConnConfig.DialFunc)
 	faulty, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {

@@ -181,3 +181,32 @@ func hostileAppend(ctx context.Context, s *postgres.Store, pool *pgxpool.Pool, r
 	}
 	return position, err
 }
+
+// TestCommitsWaitForTheDisk although the database's default says otherwise; a
+// setting that asks for more than the disk stays.
+func TestCommitsWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{"off": "on", "on": "on", "remote_apply": "remote_apply"} {
+		_, pool := openStore(t, postgres.Options{})
+		cfg := pool.Config()
+		cfg.ConnConfig.RuntimeParams["synchronous_commit"] = given
+		set, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(set.Close)
+		// The inline row records the setting under which the append ran.
+		if _, err := set.Exec(t.Context(), `ALTER TABLE suite_status ADD COLUMN ran_under text DEFAULT current_setting('synchronous_commit')`); err != nil {
+			t.Fatal(err)
+		}
+		s := postgres.Open(set, storetest.Tables(), postgres.Options{})
+		t.Cleanup(s.Close)
+		do(t, s, "disk/a", 1, func(a *eventstore.Append) {
+			a.Rows = []eventstore.Change{{Table: "suite_status", Row: []byte(`{"id":"x","status":"s","n":1,"at":null}`)}}
+		})
+		var got string
+		if err := set.QueryRow(t.Context(), `SELECT ran_under FROM suite_status`).Scan(&got); err != nil || got != want {
+			t.Errorf("default %s: the append ran under %s (%v), want %s", given, got, err, want)
+		}
+	}
+}

@@ -55,14 +55,14 @@ func (l *Listener) Moved(end eventstore.Cursor) {
 	l.grown = make(chan struct{})
 }
 
-// WaitFeed blocks until the feed is known to reach beyond the cursor, or ctx
-// ends. It asks nothing of the database.
+// WaitFeed blocks until the feed is known to reach beyond the cursor's seq, or
+// ctx ends. It asks nothing of the database.
 func (l *Listener) WaitFeed(ctx context.Context, after eventstore.Cursor) error {
 	for {
 		l.mu.Lock()
 		end, grown := l.end, l.grown
 		l.mu.Unlock()
-		if end.Seq > after.Seq || after.Generation != 0 && end.Generation > after.Generation {
+		if end.Seq > after.Seq {
 			return nil
 		}
 		select {

@@ -73,9 +73,10 @@ type shape struct {
 	deletes []int
 }
 
-func (s *Store) text(sh shape) string {
+// sqlOf returns the append statement of a shape, made once.
+func (s *Store) sqlOf(sh shape) string {
 	key := fmt.Sprint(sh)
-	if sql, ok := s.texts.Load(key); ok {
+	if sql, ok := s.shapes.Load(key); ok {
 		return sql.(string)
 	}
 	var b strings.Builder
@@ -98,7 +99,7 @@ func (s *Store) text(sh shape) string {
 	fmt.Fprintf(&b, `
 SELECT won.ord, ev.version - won.expected - 1, ev.position FROM ev JOIN won ON won.stream = ev.stream
 WHERE (SELECT count(*) FROM %s) >= 0%s`, before, checks)
-	sql, _ := s.texts.LoadOrStore(key, b.String())
+	sql, _ := s.shapes.LoadOrStore(key, b.String())
 	return sql.(string)
 }
 
@@ -129,7 +130,7 @@ func writeUpsert(b *strings.Builder, i int, t eventstore.Table, param int, befor
     ON CONFLICT (%[8]s) DO UPDATE SET %[9]s
     WHERE t.stream = excluded.stream
     RETURNING 1
-)`, i, strings.Join(values, ", "), param, param+1, quote(t.Name), list, before, keyList(t, ""), strings.Join(sets, ", "))
+)`, i, strings.Join(values, ", "), param, param+1, quote(t.Name), list, before, keyList(t), strings.Join(sets, ", "))
 	return fmt.Sprintf("u%d", i)
 }
 
@@ -152,10 +153,10 @@ func writeDelete(b *strings.Builder, i int, t eventstore.Table, param int, befor
 	return fmt.Sprintf("d%d", i)
 }
 
-func keyList(t eventstore.Table, prefix string) string {
+func keyList(t eventstore.Table) string {
 	out := make([]string, len(t.Key))
 	for i, k := range t.Key {
-		out[i] = prefix + quote(k)
+		out[i] = quote(k)
 	}
 	return strings.Join(out, ", ")
 }

@@ -57,7 +57,7 @@ type Store struct {
 	tables []eventstore.Table
 	index  map[string]int // table name to its place in tables
 	opts   Options
-	texts  sync.Map // statement shape (string) to append statement (string)
+	shapes sync.Map // shape, as text, to the append statement of that shape
 
 	inflight atomic.Int64   // appends that are running or queued
 	running  sync.WaitGroup // appends and writers that Close waits for

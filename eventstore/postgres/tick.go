@@ -13,7 +13,7 @@ import (
 // whether the term is still ours and the database still the one that lo speaks
 // of. $3 tells a timeline apart, since a promoted copy may have lost a tail.
 const lockSQL = `
-SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+SELECT ` + planSettings + `,
        l.term IS NOT NULL,
        q.system_identifier = (SELECT c.system_identifier FROM pg_control_system() c)
            AND q.timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8)
@@ -81,7 +81,7 @@ WHERE name = '` + SequencerLease + `' AND holder = $1 AND term = $2 AND until < 
 func (q *Sequencer) tick(ctx context.Context, term int64) (fed int64, end eventstore.Cursor, err error) {
 	var ours, home bool
 	b := &pgx.Batch{}
-	b.Queue(lockSQL, q.holder, term).QueryRow(func(row pgx.Row) error { return row.Scan(nil, nil, &ours, &home) })
+	b.Queue(lockSQL, q.holder, term).QueryRow(func(row pgx.Row) error { return row.Scan(nil, nil, nil, &ours, &home) })
 	b.Queue(tickSQL, q.holder, term).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			if err := rows.Scan(&fed, &end.Generation, &end.Seq, nil); err != nil {
@@ -127,7 +127,7 @@ func (q *Sequencer) takeOver(ctx context.Context, term int64) (fed int64, end ev
 			return err
 		}
 		var ours, home bool
-		if err := tx.QueryRow(ctx, lockSQL, q.holder, term).Scan(nil, nil, &ours, &home); err != nil {
+		if err := tx.QueryRow(ctx, lockSQL, q.holder, term).Scan(nil, nil, nil, &ours, &home); err != nil {
 			return err
 		}
 		if !ours {

@@ -1,14 +1,23 @@
 package e2e_test
 
 import (
+	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/platform-core/execution-plane-service/agent/shim"
+	"github.com/platform-core/execution-plane-service/internal/pgtest"
 	"github.com/platform-core/execution-plane-service/runners/verification"
 )
 
-// The test binary serves as shim and as executor, as the product's binary does.
+// atOnce is how many tests run at a time. They wait for timers and other
+// processes far more than they compute.
+const atOnce = "6"
+
+// The test binary serves as shim and as executor, as the product's binary does,
+// and as service and runner for tests that kill them.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -16,7 +25,29 @@ func TestMain(m *testing.M) {
 			os.Exit(shim.Main())
 		case "executor":
 			os.Exit(verification.Serve())
+		case verbService, verbRunner:
+			os.Exit(childMain(os.Args[1]))
 		}
 	}
-	os.Exit(m.Run())
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	pgtest.Main(m)
+}
+
+func childMain(verb string) int {
+	run := map[string]func(childConfig) error{verbService: serveChild, verbRunner: runChild}[verb]
+	var c childConfig
+	err := json.Unmarshal([]byte(os.Getenv(childEnv)), &c)
+	if err == nil {
+		go endWithParent()
+		err = run(c)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }

@@ -55,7 +55,6 @@ type Stack struct {
 	Plane                            *plane.Plane
 
 	cancel  context.CancelFunc
-	wg      sync.WaitGroup
 	failed  chan error
 	closers []func() error // in order of start; closed in reverse
 	stopped sync.Once

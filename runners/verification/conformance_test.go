@@ -15,8 +15,12 @@ func TestExecutorConforms(t *testing.T) {
 	short := task(t, port, `{`+quick+`"expect":[{"name":"e","connect":true}]}`)
 	long := task(t, port, `{"timeout_seconds":30,"deadline_seconds":40,"expect":[{"name":"e","banner_matches":"x"}]}`)
 	long.Retry = nil
-	r, err := conformance.Check(t.Context(), []string{os.Args[0], "executor"}, conformance.Options{
-		Shim: []string{os.Args[0], "shim"}, Task: short, LongTask: &long, Grace: 5 * time.Second, TempDir: t.TempDir(),
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := conformance.Check(t.Context(), []string{self, "executor"}, conformance.Options{
+		Shim: []string{self, "shim"}, Task: short, LongTask: &long, Grace: 5 * time.Second, TempDir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -216,6 +216,29 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
+func TestRunOnceMakesAFolderAndReportsInJSON(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	r, err := conformance.RunOnce(t.Context(), script(t, func(s string) string { return s }), task(t, "task.json"),
+		conformance.RunOptions{Shim: []string{"/proc/self/exe", "shim"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(r.Folders.Output, "df.txt")); err != nil {
+		t.Error(err)
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back conformance.RunReport
+	if err := json.Unmarshal(b, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, back); diff != "" || !strings.Contains(string(b), `"type":"evidence"`) {
+		t.Errorf("%s\n%s", diff, b)
+	}
+}
+
 func TestRunOnceEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := conformance.RunOnce(ctx, script(t, func(s string) string { return s }), task(t, "task-long.json"),

@@ -18,9 +18,11 @@ import (
 type RunOptions struct {
 	// Shim is the command that runs shim.Main.
 	Shim []string
-	// Dir is the attempt's folder, absolute and not used before. It is kept.
+	// Dir is the attempt's folder, absolute and not used before; empty is a new
+	// one in the system's temporary folder. It is kept, so that one can look at
+	// what the executor left; shim.Remove takes it away.
 	Dir string
-	// Stdout and Stderr take the raw log; nil discards it.
+	// Stdout and Stderr take the raw log, one write at a time; nil discards it.
 	Stdout, Stderr io.Writer
 	// OnMessage sees every valid message in order; may be nil.
 	OnMessage func(executor.Message)
@@ -34,13 +36,13 @@ type RunOptions struct {
 
 // RunReport is what came of one run.
 type RunReport struct {
-	Result shim.Result
+	Result shim.Result `json:"result"`
 	// Conclusion is valid where Ended: the executor came to its own end.
-	Conclusion executor.Conclusion
-	Ended      bool
-	Messages   []executor.Message
+	Conclusion executor.Conclusion `json:"conclusion"`
+	Ended      bool                `json:"ended"`
+	Messages   []executor.Message  `json:"messages"`
 	// Folders hold the executor's files.
-	Folders shim.Folders
+	Folders shim.Folders `json:"folders"`
 }
 
 // DefaultLadder is a polite stop.
@@ -51,6 +53,13 @@ func DefaultLadder() shim.Ladder {
 // RunOnce runs one task to its end. ctx ends it by the ladder. The error means
 // that the run could not be made; how it went is in the report.
 func RunOnce(ctx context.Context, argv []string, task executor.Task, o RunOptions) (RunReport, error) {
+	if o.Dir == "" {
+		parent, _, err := tempDir("")
+		if err != nil {
+			return RunReport{}, err
+		}
+		o.Dir = parent
+	}
 	r, err := begin(ctx, argv, task, o)
 	if err != nil {
 		return RunReport{}, err
@@ -64,6 +73,7 @@ type attempt struct {
 	process  *shim.Process
 	folders  shim.Folders
 	readers  sync.WaitGroup
+	writing  sync.Mutex // both logs may go to one writer
 	mu       sync.Mutex
 	messages []executor.Message
 	// heard is closed by the first byte of log or the first message.
@@ -119,7 +129,9 @@ func (a *attempt) copy(from io.Reader, to io.Writer) {
 			if n > 0 {
 				a.hear()
 				// A writer that fails must not block the executor: read on.
+				a.writing.Lock()
 				_, _ = to.Write(buf[:n])
+				a.writing.Unlock()
 			}
 			if err != nil {
 				return

@@ -1,0 +1,196 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/agent"
+	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/crashpoint"
+	"github.com/platform-core/execution-plane-service/internal/embedded"
+	"github.com/platform-core/execution-plane-service/internal/plane"
+	"github.com/platform-core/execution-plane-service/policy"
+)
+
+const (
+	verbService = "service"
+	verbRunner  = "runner"
+	childEnv    = "EXECUTION_PLANE_E2E_CHILD"
+)
+
+// childConfig tells a child process what to be.
+type childConfig struct {
+	DatabaseURL string
+	S3          objects.Config
+	Listen      string
+
+	URL, Enrolment, StateDir string
+	Slots                    int
+}
+
+// endWithParent ends a child whose test died: its stdin then ends.
+func endWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin) // the end is what is waited for
+	os.Exit(3)
+}
+
+func childLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+func serveChild(c childConfig) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	p, err := plane.New(ctx, plane.Config{
+		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: domain.FastProfile(), Log: childLog(),
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Run(ctx)
+}
+
+func runChild(c childConfig) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	a, err := newAgent(c.URL, c.Enrolment, c.StateDir, c.Slots, childLog())
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// newAgent is the verification runner of this binary.
+func newAgent(url, enrolment, dir string, slots int, log *slog.Logger) (*agent.Agent, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	connect, err := agent.Dial(url, "execution-plane-e2e")
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(embedded.RunnerConfig(self, "1.0.0", agent.Config{
+		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: slots, Log: log, DrainLimit: 30 * time.Second,
+	}))
+}
+
+// child is a running child process.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.Closer
+	log   *lockedBuffer
+	done  chan struct{} // closed when it has ended
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startChild starts this binary with a verb; crashAt is a crash point or empty.
+func startChild(t *testing.T, verb, crashAt string, c childConfig) *child {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &child{t: t, cmd: exec.Command(self, verb), log: &lockedBuffer{}, done: make(chan struct{})}
+	k.cmd.Env = append(os.Environ(), childEnv+"="+string(config), crashpoint.Env+"="+crashAt)
+	k.cmd.Stdout, k.cmd.Stderr = k.log, k.log
+	if k.stdin, err = k.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(k.done)
+		_ = k.cmd.Wait() // how it ended is in ProcessState
+	}()
+	t.Cleanup(func() {
+		k.kill()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", verb, strings.TrimSpace(k.log.String()))
+		}
+	})
+	return k
+}
+
+// kill ends it at once, as a crash would.
+func (k *child) kill() {
+	_ = k.cmd.Process.Kill() // it may have ended
+	<-k.done
+}
+
+// stop ends it in order.
+func (k *child) stop() {
+	k.t.Helper()
+	_ = k.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	k.ends(45 * time.Second)
+	if code := k.cmd.ProcessState.ExitCode(); code != 0 {
+		k.t.Errorf("a child that was told to end had exit code %d:\n%s", code, k.log.String())
+	}
+}
+
+// ends waits for its end.
+func (k *child) ends(limit time.Duration) {
+	k.t.Helper()
+	select {
+	case <-k.done:
+	case <-time.After(limit):
+		k.t.Fatalf("a child did not end within %s:\n%s", limit, k.log.String())
+	}
+}
+
+func (k *child) running() bool {
+	select {
+	case <-k.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// freeAddress is an address that a child may listen on again and again. It is not
+// on 127.0.0.1, from where connections go out, so none of them can take its port.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
