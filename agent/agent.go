@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -312,28 +311,4 @@ func (a *Agent) draining() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stopping || a.planeDrain || a.killed || a.refused
-}
-
-// fenceLoop looks at every lease's fence. It looks often instead of sleeping
-// until it is due, because timers stand still while the machine sleeps and
-// CLOCK_BOOTTIME does not.
-func (a *Agent) fenceLoop() {
-	tick := time.NewTicker(fenceLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-a.life.Done():
-			return
-		case <-tick.C:
-			a.checkFences(a.config.bootNow())
-		}
-	}
-}
-
-const fenceLook = 250 * time.Millisecond
-
-func (a *Agent) checkFences(now isolation.BootTime) {
-	for _, at := range a.list() {
-		at.checkFence(now)
-	}
 }

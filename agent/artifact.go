@@ -270,6 +270,9 @@ func (q *artifactQueue) deliver(x *queued) bool {
 			return true
 		case at.sending.Err() != nil:
 			return false
+		case errors.Is(err, errDisk):
+			q.giveUp(x, err)
+			return true
 		case definite(err) && lossOf(err) != lossNone:
 			if !at.refusedUpload(err) {
 				return false
@@ -337,7 +340,7 @@ func (q *artifactQueue) announce(x *queued, key uuid.UUID) (answer wire.Artifact
 func (q *artifactQueue) put(up wire.Upload, x *queued) error {
 	f, err := os.Open(x.path + ".data")
 	if err != nil {
-		return fmt.Errorf("read a kept artifact: %w", err)
+		return fmt.Errorf("%w: %w", errDisk, err)
 	}
 	defer f.Close()
 	// At 1 MB/s at least, beside the usual time.

@@ -122,8 +122,12 @@ func (at *attempt) startUpload() {
 	}
 	at.uploaded = make(chan error, 1)
 	at.agent.tasks.Go(func() {
-		at.uploaded <- up.run(at.sending)
-		close(at.uploaded)
+		defer close(at.uploaded)
+		err := up.run(at.sending)
+		if errors.Is(err, errSpool) {
+			at.failStorage(err)
+		}
+		at.uploaded <- err
 	})
 }
 

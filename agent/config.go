@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,8 +96,8 @@ func (c *Config) check() error {
 		return errors.New("a negative limit is given")
 	}
 	for jobType, e := range c.Executors {
-		if domain.ActionPrefix(jobType) == "" || len(e.Argv) == 0 || !filepath.IsAbs(e.Argv[0]) {
-			return fmt.Errorf("the executor of %q is not an absolute path with arguments", jobType)
+		if !slices.Contains(domain.JobTypes(), jobType) || len(e.Argv) == 0 || !filepath.IsAbs(e.Argv[0]) {
+			return fmt.Errorf("the executor of %q: a job type (%s) and an absolute path are needed", jobType, strings.Join(domain.JobTypes(), ", "))
 		}
 	}
 	for _, level := range c.Isolation {

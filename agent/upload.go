@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,7 +49,7 @@ func (u *uploader) run(ctx context.Context) error {
 		}
 		progress, next, err := u.round(ctx, cursors)
 		if err != nil {
-			if definite(err) && !u.refused(err) {
+			if errors.Is(err, errSpool) || definite(err) && !u.refused(err) {
 				return err
 			}
 			if serr := sleep(ctx, pause(failures)); serr != nil {
@@ -102,7 +103,7 @@ func (u *uploader) one(ctx context.Context, st *stream, c *cursor) error {
 	if c.frames == nil {
 		frames, n, err := st.chunk(c.offset)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errSpool, err)
 		}
 		c.key, c.frames, c.length = uuid.New(), frames, n
 	}
@@ -134,6 +135,9 @@ func (u *uploader) one(ctx context.Context, st *stream, c *cursor) error {
 	}
 	return nil
 }
+
+// errSpool marks a failure of this disk, which repeating does not mend.
+var errSpool = errors.New("the spooled log cannot be read")
 
 var errNoProgress = errors.New("the service took the log and has no more of it")
 

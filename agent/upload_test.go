@@ -146,6 +146,30 @@ func TestUploadStopsWhenTheAttemptIsClosed(t *testing.T) {
 	})
 }
 
+// The disk fails under a running job: it is ended, and says why.
+func TestDiskFailureIsTheOutcome(t *testing.T) {
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		fmt.Fprint(p.out, "kept\n")
+		for {
+			select {
+			case <-p.stopped:
+				return executor.Exit{Signal: 15}
+			case <-time.After(time.Second):
+				fmt.Fprint(p.out, "more\n")
+			}
+		}
+	}, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.until("its log comes", func() bool { return len(w.plane.view(j).logs["stdout"]) > 0 })
+		w.agent.find(j.offer.LeaseID).spool.streams[bundle.Stdout].file.Close()
+		got := w.completed(j)
+		if got.claim.Result != "storage_unavailable" || !strings.HasPrefix(string(got.logs["stdout"]), "kept\n") {
+			t.Errorf("claim %+v, stdout %q", got.claim, got.logs["stdout"])
+		}
+	})
+}
+
 func TestSpoolReadsBackFromAnyOffset(t *testing.T) {
 	total := &account{limit: 1 << 30, crossed: make(chan struct{}, 1)}
 	s, err := openSpool(t.TempDir(), total)

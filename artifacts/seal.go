@@ -163,9 +163,12 @@ func (s *sealing) chunk(o bundle.Object) ([]byte, error) {
 }
 
 func (s *sealing) declared(stream bundle.Stream) *domain.ClaimedLog {
-	for i, d := range s.a.Declared {
-		if d.Stream == string(stream) {
-			return &s.a.Declared[i]
+	if s.end == nil {
+		return nil
+	}
+	for i, l := range s.end.Claim.Logs {
+		if l.Stream == string(stream) {
+			return &s.end.Claim.Logs[i]
 		}
 	}
 	return nil

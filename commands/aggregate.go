@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,7 +153,7 @@ func prepare[S any](ag aggregate[S], stream eventstore.StreamID, loaded eventsto
 			return eventstore.Append{}, after, fmt.Errorf("fold %s into %s: %w", name, stream, err)
 		}
 	}
-	state, err := json.Marshal(after)
+	state, err := encodeState(after)
 	if err != nil {
 		return eventstore.Append{}, after, fmt.Errorf("encode the state of %s: %w", stream, err)
 	}
@@ -169,6 +170,17 @@ func prepare[S any](ag aggregate[S], stream eventstore.StreamID, loaded eventsto
 		a.OperationID, a.PlanNodeID = ag.node(after)
 	}
 	return a, after, nil
+}
+
+// encodeState writes a state without HTML escapes: heads have little room.
+func encodeState(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // fold returns the state at a head: as the head carries it, or folded afresh

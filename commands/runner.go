@@ -190,7 +190,7 @@ func (s *Service) ChangeRunner(ctx context.Context, m Meta, id domain.RunnerID, 
 	return s.changeRunner(ctx, m, id, domain.ChangeRunner{Change: change, ReasonText: ref}, texts)
 }
 
-// NoteRunner records what the service saw of a runner: "drained" or "lost".
+// NoteRunner records what the service saw of a runner: "drained", "lost" or "back".
 func (s *Service) NoteRunner(ctx context.Context, id domain.RunnerID, change string, lastSeen time.Time) (domain.Runner, error) {
 	return s.changeRunner(ctx, internalMeta("sweeper", newCommandID()), id, domain.ChangeRunner{Change: change, LastSeen: lastSeen}, nil)
 }

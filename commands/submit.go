@@ -164,6 +164,9 @@ func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
 	if known && spec.Controls.TimeoutSeconds > 0 && time.Duration(spec.Controls.TimeoutSeconds)*time.Second < action.MinTimeout {
 		v = append(v, domain.Violation{Pointer: "/controls/timeout_seconds", Code: "range", Message: fmt.Sprintf("is too short for %s: at least %d", spec.Action, int(action.MinTimeout/time.Second))})
 	}
+	if len(v) == 0 {
+		v = append(v, s.tooLarge(spec)...)
+	}
 	if known && len(v) == 0 {
 		_, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
 		for _, p := range bad {
@@ -171,6 +174,17 @@ func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
 		}
 	}
 	return domain.SortViolations(v)
+}
+
+// tooLarge: what the ledger records of a spec must fit into one event.
+func (s *Service) tooLarge(spec *domain.JobSpec) []domain.Violation {
+	var zero [32]byte
+	_, _, b, err := domain.EncodeEvent(s.createdEvent(spec, hex.EncodeToString(zero[:]), domain.TextRef(hex.EncodeToString(zero[:])), policy.RetryPolicy{}))
+	if err == nil && len(b) <= eventstore.MaxPayload {
+		return nil
+	}
+	return []domain.Violation{{Pointer: "", Code: "too_large", Message: fmt.Sprintf(
+		"its resources, labels, references and output contract take %d bytes in the ledger, at most %d; split the job", len(b), eventstore.MaxPayload)}}
 }
 
 func resourcesOf(spec *domain.JobSpec) []runners.Resource {

@@ -93,7 +93,7 @@ func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextReque
 	case domain.RunnerIsEvicted:
 		return n, more, &domain.Error{Kind: domain.KindGone, Code: "runner_evicted", Message: "this runner was evicted", Next: "enrol it again under a new runner id"}
 	case domain.RunnerIsLost:
-		if _, err := d.Commands.NoteRunner(ctx, id, "resume", time.Time{}); err != nil {
+		if _, err := d.Commands.NoteRunner(ctx, id, "back", time.Time{}); err != nil {
 			return n, more, err
 		}
 	case domain.RunnerInDrain, domain.RunnerIsDrained:

@@ -56,19 +56,19 @@ type Attempt struct {
 	Reaped    bool       `json:"reaped,omitempty"` // the tree was proved gone at this epoch
 	Progress  *time.Time `json:"progress_at,omitempty"`
 
-	Outcome           *Outcome     `json:"outcome,omitempty"` // once fixed, never changed
-	Salvage           *time.Time   `json:"salvage_until,omitempty"`
-	Declared          []ClaimedLog `json:"declared,omitempty"` // at most three streams
-	DeclaredArtifacts int          `json:"declared_artifacts,omitempty"`
-	Completed         bool         `json:"completed,omitempty"`
-	UploadLost        bool         `json:"upload_lost,omitempty"`
+	Outcome           *Outcome         `json:"outcome,omitempty"` // once fixed, never changed
+	Salvage           *time.Time       `json:"salvage_until,omitempty"`
+	Declared          map[string]int64 `json:"declared,omitempty"` // announced content by stream
+	DeclaredArtifacts int              `json:"declared_artifacts,omitempty"`
+	Completed         bool             `json:"completed,omitempty"`
+	UploadLost        bool             `json:"upload_lost,omitempty"`
 
 	LogBytes  map[string]int64 `json:"log_bytes,omitempty"` // stored content by stream
 	Artifacts int              `json:"artifacts,omitempty"`
 	Evidence  int              `json:"evidence,omitempty"`
 
-	Bundle *Sealed `json:"bundle,omitempty"`
-	Status Status  `json:"status,omitempty"` // once closed
+	Bundle string `json:"bundle,omitempty"` // its state once sealed
+	Status Status `json:"status,omitempty"` // once closed
 }
 
 // Lease is one runner's right to run the attempt.
@@ -100,7 +100,7 @@ type Outcome struct {
 	FinishedAt  time.Time   `json:"finished_at"`
 }
 
-// leaseDead reports whether a lease has run out. resumedAt is when the service
+// dead reports whether a lease has run out. resumedAt is when the service
 // last came back from being away: its own downtime never counts.
 func (l *Lease) dead(now, resumedAt time.Time, term time.Duration) bool {
 	if l == nil {
@@ -164,8 +164,8 @@ func (a *Attempt) Uploaded() bool {
 	if !a.Completed {
 		return false
 	}
-	for _, d := range a.Declared {
-		if a.LogBytes[d.Stream] < d.Bytes {
+	for stream, n := range a.Declared {
+		if a.LogBytes[stream] < n {
 			return false
 		}
 	}
@@ -175,7 +175,7 @@ func (a *Attempt) Uploaded() bool {
 // Sealable reports whether the bundle may be sealed now: everything declared is
 // stored, or nothing more can come.
 func (a *Attempt) Sealable(now time.Time) bool {
-	if a.Phase != PhaseFinalizing || a.Bundle != nil {
+	if a.Phase != PhaseFinalizing || a.Bundle != "" {
 		return false
 	}
 	if a.Completed {

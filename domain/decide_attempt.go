@@ -221,9 +221,15 @@ type StoreLog struct {
 
 func (StoreLog) commandName() string { return "log" }
 
+// maxLog bounds offsets, so that sums of them cannot overflow: 1 PiB.
+const maxLog = 1 << 50
+
 // CheckLog says, before a chunk is stored, whether it would be taken: its offset
 // must continue the stream. The server's offset stands in the error's details.
 func CheckLog(a Attempt, f Fence, stream string, offset, bytes int64, now time.Time) (have int64, err error) {
+	if offset < 0 || bytes < 0 || offset > maxLog || bytes > maxLog {
+		return 0, &Error{Kind: KindMalformed, Code: "log_offset_invalid", Message: "the offset is not one that a log can have"}
+	}
 	salvage := f.salvages(&a, now)
 	if !salvage {
 		if err := f.check(&a, now); err != nil {
@@ -349,6 +355,10 @@ func decideComplete(a Attempt, c Complete, now time.Time) ([]Event, error) {
 	if !ValidClaim(c.Claim.Result) {
 		return nil, &Error{Kind: KindInvalid, Code: "claim_unknown", Message: "this result cannot be claimed by a runner",
 			Violations: []Violation{{Pointer: "/result", Code: "enum", Message: "is not a result that a runner may claim"}}}
+	}
+	if c.Claim.contradictory() {
+		return nil, &Error{Kind: KindInvalid, Code: "claim_contradictory", Message: "the claim contradicts itself",
+			Violations: []Violation{{Pointer: "/launched", Code: "contradiction", Message: "does not go with this result"}}}
 	}
 	if err := c.check(&a, now); err != nil {
 		return nil, err

@@ -22,6 +22,9 @@ func decideSeal(a Attempt, c Seal, now time.Time) ([]Event, error) {
 	if !a.Sealable(now) {
 		return nil, illegal(a.PublicState(), c.commandName())
 	}
+	if c.Sealed.State == string(bundle.Complete) && !a.Uploaded() {
+		return nil, illegal(a.PublicState(), "a seal as complete")
+	}
 	c.Sealed.BundleID = bundle.BundleID(a.ID.UUID()).String()
 	return []Event{c.Sealed, terminal(a, c.Sealed)}, nil
 }

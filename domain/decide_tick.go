@@ -32,7 +32,11 @@ func decideTick(a Attempt, c Tick, now time.Time) ([]Event, error) {
 		return tickRunning(a, c, now), nil
 	case PhaseFinalizing:
 		if a.Lease != nil && !a.Uploaded() && (c.Evicted || a.Lease.dead(now, c.ResumedAt, a.term())) {
-			return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: "upload_timeout"}}, nil
+			cause := "upload_timeout"
+			if c.Evicted {
+				cause = "evicted"
+			}
+			return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: cause}}, nil
 		}
 	}
 	return nil, nil
@@ -59,7 +63,7 @@ func tickLeased(a Attempt, c Tick, now time.Time) ([]Event, error) {
 }
 
 func tickRunning(a Attempt, c Tick, now time.Time) []Event {
-	if a.Stop != nil && !now.Before(a.Stop.Deadline) {
+	if a.Stop != nil && a.stopOverdue(now, c.ResumedAt) {
 		return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: "stop_deadline"}}
 	}
 	if c.Evicted || a.Lease.dead(now, c.ResumedAt, a.term()) {
@@ -74,6 +78,18 @@ func tickRunning(a Attempt, c Tick, now time.Time) []Event {
 		return []Event{StopRequested{Reason: StopRunTimeout, Deadline: &d}}
 	}
 	return nil
+}
+
+// stopOverdue reports whether a stop's deadline has passed. As with leases, the
+// service's own downtime does not count: the holder may never have heard of it.
+func (a *Attempt) stopOverdue(now, resumedAt time.Time) bool {
+	limit := a.Stop.Deadline
+	if resumedAt.After(a.Stop.RequestedAt) {
+		if r := resumedAt.Add(time.Duration(a.Clocks.StopSeconds)*time.Second + StopDeadlineExtra); r.After(limit) {
+			limit = r
+		}
+	}
+	return !now.Before(limit)
 }
 
 // LeaseDead reports whether the attempt's live lease has run out at now.

@@ -156,7 +156,7 @@ func TestSeal(t *testing.T) {
 		t.Errorf("the terminal event carries the counts: %+v", end)
 	}
 	a := fold(s.after())
-	if a.Bundle == nil || a.Bundle.Logs != nil || a.Lease != nil || a.Sealable(sec(61)) {
+	if a.Bundle != "complete" || a.Lease != nil || a.Sealable(sec(61)) {
 		t.Errorf("state %+v", a)
 	}
 	given(t, s.after()).when(61, domain.Seal{Sealed: sealed()}).thenError("attempt_closed")
@@ -190,7 +190,7 @@ func TestSalvageWindow(t *testing.T) {
 			if over.err == nil {
 				t.Error("the window is over")
 			}
-			r, _ := given(t, stream).when(end, domain.Seal{Sealed: sealed()}).thenEnds(fold(stream).Outcome.Status, fold(stream).Outcome.FailureCode)
+			r, _ := given(t, stream).when(end, sealOf(fold(stream))).thenEnds(fold(stream).Outcome.Status, fold(stream).Outcome.FailureCode)
 			if r.SideEffects != "possible" || r.StartedAt == nil {
 				t.Errorf("result %+v", r)
 			}

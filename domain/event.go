@@ -21,7 +21,12 @@ type registration struct {
 	decode func([]byte) (Event, error)
 }
 
+// registry holds what is written now.
 var registry = map[string]registration{}
+
+// upcasters turn a payload of an older schema into today's event, by name and
+// schema. Each is pure; an entry is added when a schema number is raised.
+var upcasters = map[string]map[int]func([]byte) (Event, error){}
 
 func register[E Event](schema int) {
 	var zero E
@@ -66,10 +71,13 @@ func (e *UnknownEventError) Error() string {
 // DecodeEvent reads a stored event.
 func DecodeEvent(name string, schema int, payload []byte) (Event, error) {
 	r, ok := registry[name]
-	if !ok || schema != r.schema {
-		return nil, &UnknownEventError{Type: name, Schema: schema}
+	if ok && schema == r.schema {
+		return r.decode(payload)
 	}
-	return r.decode(payload)
+	if up, ok := upcasters[name][schema]; ok {
+		return up(payload)
+	}
+	return nil, &UnknownEventError{Type: name, Schema: schema}
 }
 
 // EventTypes lists the registered names, sorted.

@@ -28,7 +28,8 @@ type RunnerPaused struct {
 	ReasonText TextRef `json:"reason_text,omitempty"`
 }
 
-// RunnerResumed undoes RunnerPaused and RunnerDraining.
+// RunnerResumed undoes RunnerPaused and RunnerDraining, and RunnerLost where the
+// runner was heard of again.
 type RunnerResumed struct {
 	ReasonText TextRef `json:"reason_text,omitempty"`
 }

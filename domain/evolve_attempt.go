@@ -79,8 +79,7 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		}
 		return evolveCompleted(a, e, at), nil
 	case Sealed:
-		a.Bundle = &e
-		a.Bundle.Logs = nil // the state holds no lists; the stream keeps them
+		a.Bundle = e.State
 		return a, nil
 	case Succeeded:
 		return closed(a, StatusSucceeded, e.Ended), nil
@@ -142,7 +141,10 @@ func evolveLeaseExpired(a Attempt, e LeaseExpired, at time.Time) Attempt {
 func evolveCompleted(a Attempt, e Completed, at time.Time) Attempt {
 	a.Phase = PhaseFinalizing
 	a.Completed = true
-	a.Declared = e.Claim.Logs
+	a.Declared = make(map[string]int64, len(e.Claim.Logs))
+	for _, l := range e.Claim.Logs {
+		a.Declared[l.Stream] = l.Bytes
+	}
 	a.DeclaredArtifacts = e.Claim.Artifacts
 	o := claimedOutcome(&a, e.Claim, at)
 	a.Outcome = &o

@@ -276,7 +276,7 @@ func (m *machine) draw() domain.Command {
 	case "stop":
 		return domain.RequestStop{Reason: rapid.SampledFrom([]domain.StopReason{domain.StopCancel, domain.StopRunTimeout, domain.StopIdleTimeout, domain.StopOperatorAbort}).Draw(t, "reason")}
 	case "seal":
-		return domain.Seal{Sealed: sealed()}
+		return sealOf(m.state)
 	default:
 		return domain.Tick{ResumedAt: m.resumed, NoRunner: rapid.Bool().Draw(t, "no runner"), Evicted: rapid.IntRange(0, 9).Draw(t, "evicted") == 0}
 	}
@@ -319,7 +319,7 @@ func TestRandomLives(t *testing.T) {
 			m.now = m.now.Add(time.Minute)
 			m.command(domain.Tick{ResumedAt: m.resumed})
 			if m.state.Sealable(m.now) {
-				m.command(domain.Seal{Sealed: sealed()})
+				m.command(sealOf(m.state))
 			}
 		}
 		m.finish()

@@ -52,6 +52,18 @@ var claimable = map[string]FailureCode{
 // ClaimStopped is the result a runner claims when a stop ended the job.
 const ClaimStopped = "stopped"
 
+// contradictory reports whether a claim cannot be true: work that was done without
+// an executor, or an executor that ran although none was launched.
+func (c Claim) contradictory() bool {
+	switch FailureCode(c.Result) {
+	case "succeeded", CodeTaskFailed:
+		return !c.Launched
+	case CodeStartAbandoned:
+		return c.Launched
+	}
+	return false
+}
+
 // ValidClaim reports whether a runner may claim this result.
 func ValidClaim(result string) bool {
 	_, ok := claimable[result]
@@ -84,7 +96,9 @@ func claimedOutcome(a *Attempt, c Claim, at time.Time) Outcome {
 	// An agent that restarted, or never launched, after a stop was asked for did
 	// not finish the job: the stop's outcome stands.
 	restarted := code == CodeAgentRestarted || code == CodeStartAbandoned
-	if a.Stop != nil && (stopped || restarted) {
+	// Nor did an executor that broke after it was told to stop.
+	crashed := code == CodeExecutorCrashed
+	if a.Stop != nil && (stopped || restarted || crashed) {
 		o := outcomeOf(stopCode(a.Stop.Reason), at)
 		o.Code = c.Code
 		o.StopProof = ProofUnconfirmed

@@ -86,7 +86,7 @@ func endings() []ends {
 		claimed("target broke", running(), exitCode("target_unreachable", 4, ""), ends{status: failed, cat: infra, code: domain.CodeTargetUnreachable}),
 		claimed("S3 broke", running(), exitCode("storage_unavailable", 1, ""), ends{status: failed, cat: infra, code: domain.CodeStorageUnavailable}),
 		claimed("executor broke", running(), exitCode("executor_crashed", 139, ""), ends{status: failed, cat: infra, code: domain.CodeExecutorCrashed}),
-		{name: "lease lost after start", stream: salvaging(), last: domain.Seal{Sealed: sealed()}, now: 710, status: failed, cat: infra, code: domain.CodeLeaseLost, effects: "possible", started: true},
+		{name: "lease lost after start", stream: salvaging(), last: sealOf(fold(salvaging())), now: 710, status: failed, cat: infra, code: domain.CodeLeaseLost, effects: "possible", started: true},
 		claimed("agent restarted", running(), exitCode("agent_restarted", 0, ""), ends{status: failed, cat: infra, code: domain.CodeAgentRestarted}),
 		claimed("started, never launched", running(), unlaunched("start_abandoned"), ends{status: failed, cat: infra, code: domain.CodeStartAbandoned, effects: "none"}),
 		{name: "five offers lost", stream: fourOffersLost(), last: domain.Tick{}, now: 1000, status: failed, cat: infra, code: domain.CodeOffersExhausted, effects: "none"},
@@ -128,7 +128,7 @@ func stopped(reason domain.StopReason, e ends) []ends {
 	}
 	lost := func(name string, stream []domain.Fact) ends {
 		x := with(domain.ProofUnconfirmed, "possible")
-		x.name, x.stream, x.last, x.now, x.started = name, stream, domain.Seal{Sealed: sealed()}, 720, true
+		x.name, x.stream, x.last, x.now, x.started = name, stream, sealOf(fold(stream)), 720, true
 		return x
 	}
 	rows = append(rows,

@@ -22,8 +22,11 @@ func ResultOf(stream []Fact) (ExecutionResult, error) {
 	for _, x := range stream {
 		f.add(x)
 	}
-	if f.end == nil {
+	switch {
+	case f.end == nil:
 		return ExecutionResult{}, errors.New("the attempt has not ended: it has no result yet")
+	case f.created.AttemptID.IsZero() || f.sealed.BundleID == "":
+		return ExecutionResult{}, errors.New("the attempt's stream lacks its creation or its seal; run execution-plane verify")
 	}
 	return f.result(), nil
 }

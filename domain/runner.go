@@ -29,6 +29,7 @@ type Runner struct {
 	Pool        string       `json:"pool"`
 	Status      RunnerStatus `json:"status"`
 	Approved    bool         `json:"approved"`
+	Paused      bool         `json:"paused,omitempty"` // the operator's word; outlives restarts and losses
 	Incarnation int          `json:"incarnation"`
 	TokenID     TokenID      `json:"token_id"`
 }
@@ -40,7 +41,7 @@ type RunnerCommand interface{ runnerCommand() }
 type RegisterRunner struct{ Registered RunnerRegistered }
 
 // ChangeRunner is an operator's or the service's change of status: "pause",
-// "resume", "drain", "drained", "lost", "evict".
+// "resume", "drain", "drained", "lost", "back" (heard of again), "evict".
 type ChangeRunner struct {
 	Change     string
 	ReasonText TextRef
@@ -90,6 +91,11 @@ func decideRunnerChange(r Runner, c ChangeRunner) ([]Event, error) {
 	switch c.Change {
 	case "pause":
 		return []Event{RunnerPaused{ReasonText: c.ReasonText}}, nil
+	case "back":
+		if r.Status != RunnerIsLost {
+			return nil, nil
+		}
+		return []Event{RunnerResumed{}}, nil // only an active runner gets lost, so no pause is undone
 	case "resume":
 		if r.Status == RunnerActive || r.Status == RunnerUnapproved {
 			return nil, nil
@@ -103,6 +109,9 @@ func decideRunnerChange(r Runner, c ChangeRunner) ([]Event, error) {
 		}
 		return []Event{RunnerDrained{}}, nil
 	case "lost":
+		if r.Status != RunnerActive && r.Status != RunnerUnapproved {
+			return nil, nil // whoever paused or drained it knows best
+		}
 		return []Event{RunnerLost{LastSeen: c.LastSeen}}, nil
 	case "evict":
 		return []Event{RunnerEvicted{ReasonText: c.ReasonText}}, nil
@@ -116,13 +125,12 @@ func EvolveRunner(r Runner, e Event, _ time.Time) (Runner, error) {
 	case RunnerRegistered:
 		r.ID, r.Name, r.Pool, r.Approved = e.RunnerID, e.Name, e.Pool, e.Approved
 		r.Incarnation, r.TokenID = e.Incarnation, e.TokenID
-		// A pause outlives a restart: the operator's word stands until taken back.
-		if r.Status != RunnerOnPause {
-			r.Status = r.serving()
-		}
+		r.Status = r.serving()
 	case RunnerPaused:
+		r.Paused = true
 		r.Status = RunnerOnPause
 	case RunnerResumed:
+		r.Paused = false
 		r.Status = r.serving()
 	case RunnerDraining:
 		r.Status = RunnerInDrain
@@ -139,7 +147,13 @@ func EvolveRunner(r Runner, e Event, _ time.Time) (Runner, error) {
 	return r, nil
 }
 
+// serving is the status of a runner that is there: a pause stands until an
+// operator takes it back, whatever restarts come between. A drain ends with the
+// process that was drained.
 func (r Runner) serving() RunnerStatus {
+	if r.Paused {
+		return RunnerOnPause
+	}
 	if r.Approved {
 		return RunnerActive
 	}

@@ -66,6 +66,9 @@ func TestRunnerRegisters(t *testing.T) {
 	if r, _, _ = run(t, reg, domain.RegisterRunner{Registered: registered(false)}); r.Status != domain.RunnerUnapproved || r.Approved {
 		t.Errorf("an approval does not outlive its policy: %+v", r)
 	}
+	if r, _, _ = run(t, reg, change("lost"), change("pause"), change("back"), reg); r.Status != domain.RunnerOnPause {
+		t.Errorf("a pause of a lost runner outlives its return: %+v", r)
+	}
 	if r, _, _ = run(t, reg, change("pause"), reg); r.Status != domain.RunnerOnPause || r.Incarnation != 2 {
 		t.Errorf("a pause outlives a restart: %+v", r)
 	}
@@ -78,15 +81,15 @@ func TestRunnerChanges(t *testing.T) {
 	reg := domain.RegisterRunner{Registered: registered(true)}
 	events := map[string]domain.Event{
 		"pause": domain.RunnerPaused{ReasonText: "why"}, "resume": domain.RunnerResumed{ReasonText: "why"}, "drain": domain.RunnerDraining{ReasonText: "why"},
-		"drained": domain.RunnerDrained{}, "lost": domain.RunnerLost{LastSeen: sec(5)}, "evict": domain.RunnerEvicted{ReasonText: "why"},
+		"drained": domain.RunnerDrained{}, "lost": domain.RunnerLost{LastSeen: sec(5)}, "back": domain.RunnerResumed{}, "evict": domain.RunnerEvicted{ReasonText: "why"},
 	}
 	before := map[string][]domain.RunnerCommand{
 		"active": {reg}, "unapproved": {domain.RegisterRunner{Registered: registered(false)}}, "paused": {reg, change("pause")},
 		"draining": {reg, change("drain")}, "drained": {reg, change("drain"), change("drained")}, "lost": {reg, change("lost")}, "evicted": {reg, change("evict")},
 	}
-	after := map[string]domain.RunnerStatus{"pause": "paused", "resume": "active", "drain": "draining", "drained": "drained", "lost": "lost", "evict": "evicted"}
+	after := map[string]domain.RunnerStatus{"pause": "paused", "resume": "active", "drain": "draining", "drained": "drained", "lost": "lost", "back": "active", "evict": "evicted"}
 	// What has no effect in a state; everything else is an event.
-	idle := map[string]string{"active": "resume drained", "unapproved": "resume drained", "paused": "pause drained", "draining": "drain", "drained": "drain drained", "lost": "lost drained"}
+	idle := map[string]string{"active": "resume drained back", "unapproved": "resume drained back", "paused": "pause drained lost back", "draining": "drain lost back", "drained": "drain drained lost back", "lost": "lost drained"}
 	for state, commands := range before {
 		for what, event := range events {
 			t.Run(what+" while "+state, func(t *testing.T) {

@@ -119,6 +119,15 @@ func sealed() domain.Sealed {
 	return domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: digestB, Objects: 2, Bytes: 123}
 }
 
+// sealOf is the seal that fits: complete where everything declared is stored.
+func sealOf(a domain.Attempt) domain.Seal {
+	s := sealed()
+	if !a.Uploaded() {
+		s.State, s.Gaps = "incomplete", 1
+	}
+	return domain.Seal{Sealed: s}
+}
+
 func closed() []domain.Fact {
 	stream := uploaded()
 	out, err := domain.DecideAttempt(fold(stream), domain.Seal{Sealed: sealed()}, sec(60))

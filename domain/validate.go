@@ -51,10 +51,15 @@ func (s *JobSpec) validateIdentity(v *violations) {
 	}
 	prefix := ActionPrefix(s.JobType) + "."
 	switch {
+	case len(s.Action) > 128:
+		v.add("/action", "max_length", "has %d bytes, at most 128", len(s.Action))
 	case s.Action == "":
 		v.add("/action", "required", "is required, such as %sx; see GET /v1/actions", prefix)
 	case slices.Contains(jobTypes, s.JobType) && !strings.HasPrefix(s.Action, prefix):
 		v.add("/action", "prefix", "does not belong to job type %s: its actions begin with %s", s.JobType, prefix)
+	}
+	if s.RetryOf != nil && s.RetryOf.IsZero() {
+		v.add("/retry_of", "required", "names no attempt; leave it out where there was none before")
 	}
 	if s.RetryOf != nil && *s.RetryOf == s.AttemptID {
 		v.add("/retry_of", "self", "names the attempt itself; it names an earlier one")
@@ -88,6 +93,7 @@ func (s *JobSpec) validateTarget(v *violations) {
 		seen[r.ResourceID] = true
 		if b := r.Binding; b != nil {
 			checkText(v, at+"/binding/address", b.Address, 1, 253)
+			checkText(v, at+"/binding/user", b.User, 0, 200)
 			if b.Port < 0 || b.Port > 65535 {
 				v.add(at+"/binding/port", "range", "is a port from 1 to 65535")
 			}
@@ -102,7 +108,7 @@ func (s *JobSpec) validateInputs(v *violations) {
 	names := map[string]bool{}
 	for i, a := range s.Inputs.Artifacts {
 		at := fmt.Sprintf("/inputs/artifacts/%d", i)
-		checkName(v, at+"/name", a.Name, names)
+		checkName(v, at+"/name", a.Name, names, optional)
 		switch {
 		case a.ArtifactRef == "":
 			v.add(at+"/artifact_ref", "required", "is required")
@@ -120,7 +126,7 @@ func (s *JobSpec) validateInputs(v *violations) {
 	names = map[string]bool{}
 	for i, x := range s.Inputs.Secrets {
 		at := fmt.Sprintf("/inputs/secrets/%d", i)
-		checkName(v, at+"/name", x.Name, names)
+		checkName(v, at+"/name", x.Name, names, optional)
 		if !strings.HasPrefix(x.SecretRef, "vault://") || len(x.SecretRef) > 1000 {
 			v.add(at+"/secret_ref", "scheme", "is a reference vault://<mount>/<path>[#field][?version=n], never a value")
 		}
@@ -130,10 +136,18 @@ func (s *JobSpec) validateInputs(v *violations) {
 	}
 }
 
-// checkName checks an optional name that must be unique among its siblings.
-func checkName(v *violations, pointer, name string, seen map[string]bool) {
+const (
+	required = true
+	optional = false
+)
+
+// checkName checks a name that must be unique among its siblings. An input without
+// a name is legal; nothing can address it.
+func checkName(v *violations, pointer, name string, seen map[string]bool, needed bool) {
 	if name == "" {
-		v.add(pointer, "required", "is required: the executor addresses the input by it")
+		if needed {
+			v.add(pointer, "required", "is required")
+		}
 		return
 	}
 	if !namePattern.MatchString(name) {
@@ -152,7 +166,7 @@ func (s *JobSpec) validateContract(v *violations) {
 		}
 		seen := map[string]bool{}
 		for i, n := range items {
-			checkName(v, fmt.Sprintf("/output_contract/%s/%d", kind, i), n, seen)
+			checkName(v, fmt.Sprintf("/output_contract/%s/%d", kind, i), n, seen, required)
 		}
 	}
 	list("capabilities", s.OutputContract.Capabilities)

@@ -117,9 +117,7 @@ func badSpecs() []badSpec {
 		{"artifact from elsewhere", artifact("https://x/y", digestA), "/inputs/artifacts/0/artifact_ref scheme"},
 		{"artifact from nowhere", artifact("", digestA), "/inputs/artifacts/0/artifact_ref required"},
 		{"artifact digest", artifact("artifact://x", strings.ToUpper(digestA)), "/inputs/artifacts/0/artifact_ref not_supported,/inputs/artifacts/0/sha256 pattern"},
-		{"secret without a name", func(s *domain.JobSpec) {
-			s.Inputs.Secrets = append(s.Inputs.Secrets, domain.SecretInput{SecretRef: "vault://a/b"})
-		}, "/inputs/secrets/1/name required"},
+		{"a retry of nothing", func(s *domain.JobSpec) { s.RetryOf = &domain.AttemptID{} }, "/retry_of required"},
 		{"secret twice", func(s *domain.JobSpec) { s.Inputs.Secrets = append(s.Inputs.Secrets, s.Inputs.Secrets[0]) }, "/inputs/secrets/1/name unique"},
 		{"secret's name", func(s *domain.JobSpec) {
 			s.Inputs.Secrets = append(s.Inputs.Secrets, domain.SecretInput{Name: "-x", SecretRef: "vault://a/b"})

@@ -109,7 +109,7 @@ func TestUp(t *testing.T) {
 		t.Errorf("migrating again: %v", err)
 	}
 	var generation, seq int64
-	if err := replicas[0].QueryRow(t.Context(), `SELECT generation, seq FROM sequencer`).Scan(&generation, &seq); err != nil || generation != 1 || seq != 0 {
+	if err := replicas[0].QueryRow(t.Context(), `SELECT s.generation, k.seq FROM sequencer s, sequencer_ticks k`).Scan(&generation, &seq); err != nil || generation != 1 || seq != 0 {
 		t.Errorf("sequencer is at %d.%d (%v), want 1.0", generation, seq, err)
 	}
 	if _, err := replicas[0].Exec(t.Context(), `DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`); err != nil {

@@ -63,9 +63,7 @@ func statusOf(a domain.Attempt) statusRow {
 	} else if l := a.LastLease; l != nil {
 		r.RunnerID = &l.RunnerID
 	}
-	if a.Bundle != nil {
-		r.BundleState = &a.Bundle.State
-	}
+	r.BundleState = ptr(a.Bundle)
 	return r
 }
 

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,12 +27,26 @@ func burn(t *testing.T, pool *pgxpool.Pool, n int) {
 	}
 }
 
-// TestRestoreIntoAnotherCluster copies the tables, as a dump does, from a server
-// whose transaction ids are high to a fresh one whose are low. Not every event
-// had been fed. Afterwards nothing is lost or repeated, also when the new
-// cluster's ids pass those of the old rows.
+// TestRestoreIntoAnotherCluster moves a database from a server whose transaction
+// ids are high to a fresh one whose are low: by its tables' rows, and with
+// pg_dump where that is installed. Not every event had been fed. Afterwards
+// nothing is lost or repeated, also when the new cluster's ids pass those of the
+// old rows.
 func TestRestoreIntoAnotherCluster(t *testing.T) {
 	t.Parallel()
+	ways := map[string]func(t *testing.T, from, to *pgxpool.Pool){"rows": copyRows}
+	if bin := binaries(t); bin != "" {
+		ways["pg_dump"] = func(t *testing.T, from, to *pgxpool.Pool) { dump(t, bin, from, to) }
+	}
+	for name, restore := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			restoreInto(t, restore)
+		})
+	}
+}
+
+func restoreInto(t *testing.T, restore func(t *testing.T, from, to *pgxpool.Pool)) {
 	from, old := openStore(t, postgres.Options{})
 	burn(t, old, 3000)
 	term := acquire(t, from, "old")
@@ -48,9 +65,6 @@ func TestRestoreIntoAnotherCluster(t *testing.T) {
 	}
 
 	pool := pgtest.StartServer(t).NewPool()
-	if _, err := pool.Exec(t.Context(), storetest.TablesDDL); err != nil {
-		t.Fatal(err)
-	}
 	restore(t, old, pool)
 	s := postgres.Open(pool, storetest.Tables(), postgres.Options{})
 	t.Cleanup(s.Close)
@@ -95,11 +109,48 @@ func TestRestoreIntoAnotherCluster(t *testing.T) {
 	storetest.CheckFeed(t, s, int(want))
 }
 
-// restore copies the event store's tables in the form that pg_dump uses. Tables
-// with a row from the migration are emptied first, as a restore into an empty
-// database would find them.
-func restore(t *testing.T, from, to *pgxpool.Pool) {
+// binaries returns the folder of the server's programs if pg_dump and pg_restore
+// are among them.
+func binaries(t *testing.T) string {
 	t.Helper()
+	var dir string
+	if err := pgtest.NewPool(t).QueryRow(t.Context(), `SELECT setting FROM pg_config WHERE name = 'BINDIR'`).Scan(&dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"pg_dump", "pg_restore"} {
+		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
+			return ""
+		}
+	}
+	return dir
+}
+
+// dump moves the whole database, schema included.
+func dump(t *testing.T, bin string, from, to *pgxpool.Pool) {
+	t.Helper()
+	if _, err := to.Exec(t.Context(), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "dump")
+	for _, args := range [][]string{
+		{"pg_dump", "--format=custom", "--file=" + file, from.Config().ConnString()},
+		{"pg_restore", "--exit-on-error", "--no-owner", "--dbname=" + to.Config().ConnString(), file},
+	} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, args[0]), args[1:]...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", args[0], err, out)
+		}
+	}
+	to.Reset() // what the connections prepared speaks of the dropped tables
+}
+
+// copyRows copies the rows of the event store's tables between two migrated
+// databases. Rows that the migration made go first.
+func copyRows(t *testing.T, from, to *pgxpool.Pool) {
+	t.Helper()
+	if _, err := to.Exec(t.Context(), storetest.TablesDDL); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := to.Exec(t.Context(), `
 		ALTER TABLE sequencer DISABLE TRIGGER sequencer_no_delete; DELETE FROM sequencer;
 		ALTER TABLE sequencer ENABLE ALWAYS TRIGGER sequencer_no_delete; DELETE FROM sequencer_ticks`); err != nil {
