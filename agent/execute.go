@@ -52,6 +52,12 @@ func (at *attempt) execute() ending {
 	at.pump(p)
 	r := p.wait()
 	at.unfence()
+	if r.Reason == shim.ReasonDeadline || r.Reason == shim.ReasonAgentLost {
+		// The shim was first to see that no report was acknowledged in time: this
+		// agent hung or slept. A settled outcome is dropped with the rest, since
+		// the lease may be over.
+		at.lose(lossFenced)
+	}
 	if err := p.close(); err != nil {
 		at.log.Warn("the shim's pipes do not close", "error", err)
 	}

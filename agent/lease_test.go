@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -129,6 +130,39 @@ func TestFenceCountsFromTheSendOfTheLastAcknowledgedReport(t *testing.T) {
 			t.Errorf("salvaged %q", got)
 		}
 		w.completed(w.plane.submit(func(*domain.JobSpec, *wire.Offer) { w.launcher.act = succeed }))
+	})
+}
+
+// The shim ends the job at its deadline before the agent, which hung, looks at
+// its fence: that is the same loss, and no outcome of the job.
+func TestShimThatFencesFirst(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.launcher.now = func() isolation.BootTime { return bubbleBoot().Add(20 * time.Second) }
+		w.begin()
+		j := w.plane.submit(nil)
+		w.gone(j)
+		if v := w.plane.view(j); !v.started || v.claim != nil || w.processOf(j).reason != shim.ReasonDeadline {
+			t.Errorf("started %v, claim %+v", v.started, v.claim)
+		}
+	})
+}
+
+func TestOffersThatAreNotOursAreIgnored(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.until("it runs", func() bool { return len(w.launcher.launched()) == 1 })
+		again := w.plane.view(j).offer
+		other := again // another attempt under the token that is used up
+		other.AttemptID = domain.NewID[domain.AttemptID](uuid.New())
+		other.LeaseID = domain.LeaseIDOf(other.AttemptID, 1)
+		stranger := other
+		stranger.TokenSHA256 = strings.Repeat("0", 64)
+		w.agent.obey(wire.Commands{Offers: []wire.Offer{again, other, stranger}})
+		w.after(10 * time.Second)
+		if n := len(w.launcher.launched()); n != 1 || w.processOf(j).reason != "" {
+			t.Errorf("%d launched, the first one ended by %q", n, w.processOf(j).reason)
+		}
 	})
 }
 

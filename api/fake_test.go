@@ -413,6 +413,8 @@ func (w reader) Enrolment(_ context.Context, id domain.EnrolmentID) (projections
 	return projections.EnrolmentView{SHA256: w.enrols[id].SHA256}, w.err
 }
 
+func (w reader) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+
 func (w reader) SeenRunner(context.Context, domain.RunnerID) error { return w.failing() }
 
 func (w *world) ReadStream(_ context.Context, _ eventstore.StreamID, after int64, limit int) ([]eventstore.Event, error) {
@@ -476,9 +478,11 @@ func (w *world) Result(context.Context, domain.AttemptID) (domain.ExecutionResul
 	return domain.ExecutionResult{AttemptID: attemptID, OperationID: operationID, Status: domain.StatusSucceeded, FinishedAt: recordedAt}, w.failing()
 }
 
-func (w *world) Bundle(digest string) (*policy.Bundle, bool) {
-	b := policy.Builtin()
-	return b, digest == b.Digest()
+func (w *world) Archive(_ context.Context, digest string) ([]byte, error) {
+	if b := policy.Builtin(); digest == b.Digest() {
+		return b.Bytes(), w.failing()
+	}
+	return nil, &domain.Error{Kind: domain.KindNotFound, Code: "policy_bundle_unknown", Message: "no policy bundle has this digest"}
 }
 
 func (w *world) Checks(context.Context) map[string]wire.Check { return w.checks }

@@ -152,9 +152,6 @@ func nameOf(t reflect.Type) string {
 	if generic {
 		return strings.TrimSuffix(arg[strings.LastIndexAny(arg, "./")+1:], "]") + base
 	}
-	if t == reflect.TypeFor[domain.Attempt]() {
-		return "AttemptFold" // wire.Attempt is the one that people see
-	}
 	return base
 }
 
@@ -170,6 +167,9 @@ func (o *openAPI) schemaOf(t reflect.Type) yaml.MapSlice {
 	switch {
 	case t == rawType:
 		return yaml.MapSlice{}
+	case t == reflect.TypeFor[domain.Attempt]():
+		// The fold is the ledger's own; it follows from the events and is no contract.
+		return yaml.MapSlice{item("type", "object")}
 	case t == timeType:
 		return yaml.MapSlice{item("type", "string"), item("format", "date-time")}
 	case t.Kind() == reflect.Struct && isText(t):

@@ -2,8 +2,6 @@ package api
 
 import (
 	"fmt"
-
-	"github.com/platform-core/execution-plane-service/domain"
 )
 
 func (s *server) getPolicyBundle(q *request) error {
@@ -11,10 +9,9 @@ func (s *server) getPolicyBundle(q *request) error {
 	if !isSHA256(digest) {
 		return malformed("invalid_digest", fmt.Sprintf("%s is not a digest of 64 lower-case hex digits", quote(digest)), "")
 	}
-	b, ok := s.Policies.Bundle(digest)
-	if !ok {
-		return &domain.Error{Kind: domain.KindNotFound, Code: "bundle_unknown", Message: "this service has no policy bundle with this digest",
-			Next: "give the lease back; the next offer names the active bundle"}
+	b, err := s.Policies.Archive(q.Context(), digest)
+	if err != nil {
+		return err
 	}
-	return q.immutable(mediaTar, b.Bytes())
+	return q.immutable(mediaTar, b)
 }

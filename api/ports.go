@@ -10,7 +10,6 @@ import (
 	"github.com/platform-core/execution-plane-service/dispatch"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
-	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
@@ -89,6 +88,8 @@ type Reads interface {
 	Tokens(ctx context.Context) ([]projections.TokenView, error)
 	Token(ctx context.Context, id domain.TokenID) (projections.TokenView, error)
 	Enrolment(ctx context.Context, id domain.EnrolmentID) (projections.EnrolmentView, error)
+	// Now is the database's clock, by which deadlines are counted.
+	Now(ctx context.Context) (time.Time, error)
 	// SeenRunner notes that the runner was heard of now.
 	SeenRunner(ctx context.Context, id domain.RunnerID) error
 }
@@ -99,10 +100,13 @@ type Streams interface {
 	ReadText(ctx context.Context, digest eventstore.Digest) (eventstore.Text, error)
 }
 
-// Policies finds a policy bundle by its digest (hex), the active one or one that
-// a running attempt still decides with.
+// Policies finds policy bundles. *artifacts.Policies is the one there is.
 type Policies interface {
-	Bundle(digest string) (*policy.Bundle, bool)
+	// Archive returns a bundle by its digest (hex) in the form that policy.Open
+	// reads, the active one or one that a running attempt still decides with;
+	// not_found if there is none. A store that does not answer is an error of kind
+	// unavailable: nobody may take it for "none".
+	Archive(ctx context.Context, digest string) ([]byte, error)
 }
 
 // Health says how the parts of the service are. It answers within ctx.

@@ -175,7 +175,10 @@ func (s *server) report(q *request) error {
 	}
 	s.seen(q, q.who.runnerID)
 	results := s.Commands.Report(q.Context(), q.meta, parts)
-	now := s.now()
+	now, err := s.clock(q, results)
+	if err != nil {
+		return err
+	}
 	out := wire.ReportAnswer{NextSeconds: int(s.Profile.ReportEvery / time.Second), FlushSeconds: max(1, int(s.FlushEvery/time.Second)),
 		Leases: make([]wire.LeaseVerdict, len(results))}
 	away := 0
@@ -194,6 +197,14 @@ func (s *server) report(q *request) error {
 		return last
 	}
 	return q.json(http.StatusOK, out)
+}
+
+// clock is the database's clock where a deadline must be counted by it.
+func (s *server) clock(q *request, results []commands.ReportResult) (time.Time, error) {
+	if slices.ContainsFunc(results, func(r commands.ReportResult) bool { return r.Err == nil && r.Attempt.Stop != nil }) {
+		return s.Reads.Now(q.Context())
+	}
+	return time.Time{}, nil
 }
 
 func reportParts(runner domain.RunnerID, body *wire.ReportRequest) ([]commands.LeaseReport, error) {

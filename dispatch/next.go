@@ -20,12 +20,18 @@ type NextRequest struct {
 	Known       []string // lease ids it holds or already stops, and "drain"
 }
 
+// knownDrain is how a runner says that it acts on a drain.
+const knownDrain = "drain"
+
 // Next is what concerns a runner now.
 type Next struct {
 	Offers []Offer
 	Stops  []Stop
 	Drain  bool
 	Gone   []domain.LeaseID
+	// DrainOver says that the runner acts on a drain that was taken back: the
+	// answer comes at once, and says so by Drain being false.
+	DrainOver bool
 }
 
 // Offer is a lease to start.
@@ -78,7 +84,7 @@ func (d *Dispatcher) Next(ctx context.Context, id domain.RunnerID, req NextReque
 }
 
 func (n Next) empty() bool {
-	return len(n.Offers) == 0 && len(n.Stops) == 0 && !n.Drain && len(n.Gone) == 0
+	return len(n.Offers) == 0 && len(n.Stops) == 0 && !n.Drain && !n.DrainOver && len(n.Gone) == 0
 }
 
 // look reads once what concerns the runner. more is when to look again at the
@@ -97,8 +103,9 @@ func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextReque
 			return n, more, err
 		}
 	case domain.RunnerInDrain, domain.RunnerIsDrained:
-		n.Drain = !slices.Contains(req.Known, "drain")
+		n.Drain = !slices.Contains(req.Known, knownDrain)
 	}
+	n.DrainOver = slices.Contains(req.Known, knownDrain) && r.Status != string(domain.RunnerInDrain) && r.Status != string(domain.RunnerIsDrained)
 	live, err := d.Reads.LiveLeases(ctx, id)
 	if err != nil {
 		return n, more, err

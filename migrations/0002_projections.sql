@@ -190,6 +190,17 @@ CREATE TABLE checkpoints (
     updated_at timestamptz NOT NULL
 );
 
+COMMENT ON TABLE attempt_progress IS 'The latest progress of each attempt.';
+COMMENT ON TABLE runners IS 'Each runner as it registered last.';
+COMMENT ON TABLE runner_status IS 'What each runner may do now.';
+COMMENT ON TABLE artifacts IS 'Each artifact whose bytes are durable, by attempt and name.';
+COMMENT ON TABLE log_index IS 'Where each durable chunk of log lies; offsets count content bytes.';
+COMMENT ON TABLE tokens IS 'Bearer tokens, by digest; the secrets are stored nowhere.';
+COMMENT ON TABLE enrolments IS 'One-time tokens that let one runner in, by digest.';
+COMMENT ON TABLE runner_liveness IS 'When each runner was last heard of; not a projection and never compared.';
+COMMENT ON TABLE sweeps IS 'When each sweep last ran; not a projection.';
+COMMENT ON TABLE checkpoints IS 'How far each reader of the feed has come; not a projection.';
+
 -- +goose Down
 DROP TABLE checkpoints, sweeps, runner_liveness, enrolments, tokens, log_index, artifacts, runner_status, runners, lease_index, leases,
     attempt_progress, attempt_status, attempts;

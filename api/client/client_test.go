@@ -135,7 +135,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 			if r.Lease && (q.Header.Get(wire.HeaderLeaseToken) != lease.Token || q.Header.Get(wire.HeaderLeaseEpoch) != "3") {
 				t.Errorf("%s %s: sent the lease headers %v", r.Method, r.Path, q.Header)
 			}
-			fmt.Fprint(w, "{}")
+			fmt.Fprintln(w, "{}")
 		}).Methods(r.Method)
 	}
 	c := connect(t, m)
@@ -248,16 +248,24 @@ func TestUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var all sync.WaitGroup // reads are tried three times
 	for name, call := range calls(t.Context(), c) {
-		if err := call(); !errors.Is(err, client.ErrUnreachable) || !client.IsUnavailable(err) {
-			t.Errorf("%s: %v is not ErrUnreachable", name, err)
-		}
+		all.Go(func() {
+			if err := call(); !errors.Is(err, client.ErrUnreachable) || !client.IsUnavailable(err) {
+				t.Errorf("%s: %v is not ErrUnreachable", name, err)
+			}
+		})
 	}
+	all.Wait()
 }
 
 func TestDeadlinesAndCancels(t *testing.T) {
 	entered := make(chan struct{}, 8)
 	c := connect(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		// A server sees that a caller left only once the body is read.
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
 		entered <- struct{}{}
 		<-r.Context().Done()
 	}))

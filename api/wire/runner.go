@@ -132,7 +132,7 @@ type ReportAnswer struct {
 // LeaseVerdict says what became of one lease in a report.
 type LeaseVerdict struct {
 	LeaseID domain.LeaseID `json:"lease_id"`
-	Status  string         `json:"status"`         // ok, gone (410), stale (409), refused (403)
+	Status  string         `json:"status"`         // ok, gone (410), stale (409), refused (403, 404), unavailable (repeat)
 	Code    string         `json:"code,omitempty"` // of the error, where not ok
 	Stop    *Stop          `json:"stop,omitempty"`
 }

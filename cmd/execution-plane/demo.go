@@ -55,9 +55,11 @@ func (c *demoCmd) stay(s *session, stack *embedded.Stack) error {
 The service stays up until Ctrl-C. In another terminal:
   export EXECUTION_PLANE_URL=%s
   export EXECUTION_PLANE_TOKEN=%s
+  export EXECUTION_PLANE_DATABASE_URL='%s'
   execution-plane list
   execution-plane events @latest
-`, stack.URL, stack.ControlPlaneToken)
+  execution-plane verify
+`, stack.URL, stack.ControlPlaneToken, stack.DatabaseURL)
 	return wait(s.ctx, stack)
 }
 

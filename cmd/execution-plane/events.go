@@ -15,7 +15,7 @@ type eventsCmd struct {
 	Limit  int    `default:"500" help:"At most so many; 0 for all there are."`
 }
 
-// stop ends a stream in order.
+// errStop ends a stream in order.
 var errStop = errors.New("enough")
 
 func (c *eventsCmd) Run(s *session) error {
@@ -70,16 +70,20 @@ func (c *eventsCmd) feed(s *session) error {
 		defer tail.Close()
 		return c.print(s, tail.Next)
 	}
-	n := 0
+	n, last := 0, ""
 	next, err := api.Events(s.ctx, c.After, c.Limit, func(e wire.Event) error {
 		if err := c.line(s, e); err != nil {
 			return err
 		}
 		if n++; c.Limit > 0 && n == c.Limit {
+			last = e.Cursor
 			return errStop
 		}
 		return nil
 	})
+	if last != "" {
+		next = last
+	}
 	if err != nil && !errors.Is(err, errStop) {
 		return err
 	}

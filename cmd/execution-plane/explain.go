@@ -28,9 +28,7 @@ func (c *explainCmd) Run(s *session) error {
 	}
 	if p := e.Policy; p != nil {
 		fmt.Fprintf(s.out, "%s policy: %s (bundle %.12s)\n", mark(p.Verdict), p.Verdict, p.BundleDigest)
-		for _, r := range p.Reasons {
-			fmt.Fprintf(s.out, "    - %s: %s\n", r.Code, printable(r.Detail))
-		}
+		printReasons(s.out, p.Reasons)
 	}
 	printFits(s.out, e.Runners)
 	return nil

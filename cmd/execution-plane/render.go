@@ -157,6 +157,18 @@ func eventGist(e wire.Event) string {
 	return ""
 }
 
+// printReasons shows why policy refused. Events keep codes only; details come
+// with a verdict that is given now.
+func printReasons(w io.Writer, reasons []wire.PolicyReason) {
+	for _, r := range reasons {
+		text := r.Code
+		if r.Detail != "" {
+			text += ": " + printable(r.Detail)
+		}
+		fmt.Fprintln(w, "    - "+text)
+	}
+}
+
 // printFits shows which runners were considered.
 func printFits(w io.Writer, fits []wire.RunnerFit) {
 	for _, f := range fits {

@@ -41,9 +41,7 @@ func (c *validateCmd) Run(s *session) error {
 	}
 	if p := d.Policy; p != nil {
 		fmt.Fprintf(s.out, "%s policy: %s (bundle %.12s, rules %s)\n", mark(p.Verdict), p.Verdict, p.BundleDigest, strings.Join(p.Rules, ", "))
-		for _, r := range p.Reasons {
-			fmt.Fprintf(s.out, "    - %s: %s\n", r.Code, printable(r.Detail))
-		}
+		printReasons(s.out, p.Reasons)
 	}
 	if d.Valid {
 		if len(d.Runners) == 0 {

@@ -81,7 +81,7 @@ WHERE name = '` + SequencerLease + `' AND holder = $1 AND term = $2 AND until < 
 func (q *Sequencer) tick(ctx context.Context, term int64) (fed int64, end eventstore.Cursor, err error) {
 	var ours, home bool
 	b := &pgx.Batch{}
-	b.Queue(lockSQL, q.holder, term).QueryRow(func(row pgx.Row) error { return row.Scan(nil, nil, nil, &ours, &home) })
+	b.Queue(lockSQL, q.holder, term).QueryRow(func(row pgx.Row) error { return row.Scan(nil, nil, nil, nil, nil, &ours, &home) })
 	b.Queue(tickSQL, q.holder, term).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			if err := rows.Scan(&fed, &end.Generation, &end.Seq, nil); err != nil {
@@ -127,7 +127,7 @@ func (q *Sequencer) takeOver(ctx context.Context, term int64) (fed int64, end ev
 			return err
 		}
 		var ours, home bool
-		if err := tx.QueryRow(ctx, lockSQL, q.holder, term).Scan(nil, nil, nil, &ours, &home); err != nil {
+		if err := tx.QueryRow(ctx, lockSQL, q.holder, term).Scan(nil, nil, nil, nil, nil, &ours, &home); err != nil {
 			return err
 		}
 		if !ours {

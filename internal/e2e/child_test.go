@@ -91,11 +91,12 @@ func newAgent(url, enrolment, dir string, slots int, log *slog.Logger) (*agent.A
 
 // child is a running child process.
 type child struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	stdin io.Closer
-	log   *lockedBuffer
-	done  chan struct{} // closed when it has ended
+	t      *testing.T
+	config childConfig
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	log    *lockedBuffer
+	done   chan struct{} // closed when it has ended
 }
 
 type lockedBuffer struct {
@@ -126,7 +127,7 @@ func startChild(t *testing.T, verb, crashAt string, c childConfig) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &child{t: t, cmd: exec.Command(self, verb), log: &lockedBuffer{}, done: make(chan struct{})}
+	k := &child{t: t, config: c, cmd: exec.Command(self, verb), log: &lockedBuffer{}, done: make(chan struct{})}
 	k.cmd.Env = append(os.Environ(), childEnv+"="+string(config), crashpoint.Env+"="+crashAt)
 	k.cmd.Stdout, k.cmd.Stderr = k.log, k.log
 	if k.stdin, err = k.cmd.StdinPipe(); err != nil {

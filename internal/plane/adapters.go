@@ -8,18 +8,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/api"
 	"github.com/platform-core/execution-plane-service/api/wire"
-	"github.com/platform-core/execution-plane-service/artifacts"
-	"github.com/platform-core/execution-plane-service/policy"
 )
-
-type policies struct{ *artifacts.Policies }
-
-func (p policies) Bundle(digest string) (*policy.Bundle, bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	b, err := p.Policies.Bundle(ctx, digest)
-	return b, err == nil
-}
 
 // health looks at the parts of a replica.
 type health struct{ p *Plane }

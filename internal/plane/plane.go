@@ -166,7 +166,7 @@ func (p *Plane) assemble() {
 		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log}
 	p.api = api.New(api.Config{
 		Commands: p.Commands, Dispatch: d, Intake: &artifacts.Intake{Commands: p.Commands, Objects: p.Bucket}, Logs: p.Logs,
-		Reads: p.Reads, Streams: store, Feed: p.Store, Policies: policies{p.Policies}, Health: health{p},
+		Reads: p.Reads, Streams: store, Feed: p.Store, Policies: p.Policies, Health: health{p},
 		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
 	})
 }
