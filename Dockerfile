@@ -6,8 +6,9 @@ COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/ ./cmd/execution-plane
 
 FROM debian:bookworm-slim
+# A mounted volume takes the owner of the folder it covers.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends bubblewrap ca-certificates openssh-client \
+ && apt-get install -y --no-install-recommends ca-certificates \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --create-home --home-dir /var/lib/execution-plane execution-plane
 COPY --from=build /out/execution-plane /usr/local/bin/execution-plane

@@ -9,11 +9,13 @@
 //	commands.go   the one held request: offers, stops, drain, gone
 //	report.go     heartbeats and progress of all leases
 //	fence.go      ends what runs on without an acknowledged report
-//	attempt.go    one attempt from offer to removal; accept.go, launch.go,
+//	attempt.go    one attempt from offer to removal; accept.go, execute.go,
 //	              intake.go, conclude.go and complete.go are its steps
 //	spool.go      the log on disk; upload.go sends it by offset
 //	records.go    evidence and facts; artifact.go files
-//	recover.go    what a crashed agent left behind
+//	recover.go    what a crashed agent left behind; journal.go is what it reads
+//	plane.go      what the service is to an agent; dial.go is that by HTTP
+//	launch.go     what an executor is to an agent; package shim is that
 //
 // What may be touched: a new step of an attempt is a method of attempt in a
 // file of its own. What must hold: nothing with a side effect starts before

@@ -182,6 +182,39 @@ func TestDeadlineOfTheShimFollowsTheReports(t *testing.T) {
 	})
 }
 
+// The service may have counted from the moment the report arrived, and the answer
+// took its time: only the send time is safe.
+func TestSlowAnswersDoNotMoveTheFence(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		var last atomic.Int64
+		w.config.Connect = func(bearer string) Plane { return &slowPlane{w.plane.connect(bearer), &last} }
+		w.begin()
+		w.plane.submit(nil)
+		w.after(20 * time.Second)
+		w.until("a report was answered a moment ago", func() bool {
+			ago := time.Since(time.Unix(0, last.Load()))
+			return ago > 900*time.Millisecond && ago < 2*time.Second
+		})
+		p := w.launcher.launched()[0]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if want := bubbleTime(time.Unix(0, last.Load()).Add(14 * time.Second)); p.deadline != want {
+			t.Errorf("the deadline is %v off", time.Duration(p.deadline-want))
+		}
+	})
+}
+
+type slowPlane struct {
+	Plane
+	last *atomic.Int64
+}
+
+func (s *slowPlane) Report(ctx context.Context, r domain.RunnerID, key uuid.UUID, req wire.ReportRequest) (wire.ReportAnswer, error) {
+	s.last.Store(time.Now().UnixNano())
+	time.Sleep(800 * time.Millisecond)
+	return s.Plane.Report(ctx, r, key, req)
+}
+
 // A job that ended by itself has nothing to fence: its true outcome is claimed
 // however long the service was away.
 func TestFinishedJobCompletesAfterALongOutage(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,21 +27,23 @@ const (
 )
 
 // readBody reads a body whole, at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+func readBody(r *http.Request, limit int) ([]byte, error) {
 	tooLarge := &strictjson.Error{Code: strictjson.CodeTooLarge, Message: fmt.Sprintf("it has more than %d bytes", limit)}
-	if r.ContentLength > int64(limit) {
-		return nil, tooLarge
-	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return nil, tooLarge
-	case err != nil:
+	b, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
+	if err != nil {
 		return nil, malformed("body_broken", "the body did not arrive whole", "send it again")
+	}
+	if len(b) > limit {
+		// A caller that still writes would meet a reset instead of the answer. What
+		// is larger than this is cut off all the same.
+		_, _ = io.CopyN(io.Discard, r.Body, maxDiscard)
+		return nil, tooLarge
 	}
 	return b, nil
 }
+
+// maxDiscard is how much of a body that is too large is read to be polite, in bytes.
+const maxDiscard = 16 << 20
 
 // decodeBody reads a JSON body as a T: one value, known names once, ids in their
 // canonical spelling.

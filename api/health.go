@@ -22,7 +22,7 @@ const (
 func (s *server) live(q *request) error {
 	q.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	q.w.Header().Set("Cache-Control", "no-store")
-	q.w.Write([]byte("ok\n"))
+	q.w.send([]byte("ok\n"))
 	return nil
 }
 

@@ -64,6 +64,7 @@ func TestBadJobSpecIsMalformedAndWritesNothing(t *testing.T) {
 		{"empty id", edit(id, ""), "/attempt_id"},
 		{"empty optional id", edit(`"job_type"`, `"retry_of":"","job_type"`), "/retry_of"},
 		{"too deep", edit(`"parameters":{"resource_id":"db/1"}`, `"parameters":{"a":`+strings.Repeat("[", 40)+strings.Repeat("]", 40)+`}`), "/inputs/parameters/a" + strings.Repeat("/0", 29)},
+		{"much too large", edit(`"probe"`, `"`+strings.Repeat("x", 5<<20)+`"`), ""},
 		{"too large", edit(`"probe"`, `"`+strings.Repeat("x", api.MaxBody)+`"`), ""},
 	}
 	w := newWorld()

@@ -70,7 +70,7 @@ func (s *server) getLog(q *request) error {
 	h.Set("Log-Offset", strconv.FormatInt(offset+int64(len(data)), 10))
 	h.Set("Log-Complete", strconv.FormatBool(complete))
 	q.w.WriteHeader(http.StatusOK)
-	q.w.Write(data)
+	q.w.send(data)
 	return nil
 }
 

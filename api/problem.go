@@ -138,7 +138,7 @@ func writeProblem(w http.ResponseWriter, p wire.Problem, retryAfter int) {
 		b, _ = json.Marshal(p)
 	}
 	w.WriteHeader(p.Status)
-	w.Write(append(b, '\n'))
+	_, _ = w.Write(append(b, '\n')) // a caller that left misses nothing
 }
 
 func retryAfter(status int) int {

@@ -46,7 +46,7 @@ func (s *server) getResult(q *request) error {
 		ctx = held
 	}
 	a, err := s.Dispatch.WaitEnd(ctx, id, wait)
-	if err != nil {
+	if err != nil && !(drained(q, err) && a.Phase != domain.PhaseNone) {
 		return err
 	}
 	if a.Phase != domain.PhaseClosed {
@@ -100,7 +100,9 @@ func (s *server) listResults(q *request) error {
 		if len(page.Items) > 0 || more || rest <= 0 {
 			return q.json(http.StatusOK, page)
 		}
-		if err := sleep(ctx, min(rest, s.PollEvery)); err != nil {
+		if err := sleep(ctx, min(rest, s.PollEvery)); drained(q, err) {
+			return q.json(http.StatusOK, page)
+		} else if err != nil {
 			return err
 		}
 	}

@@ -247,7 +247,7 @@ func (s *server) verdict(q *request, err error) (status, code string) {
 		return "gone", e.Code
 	case domain.KindConflict:
 		return "stale", e.Code
-	case domain.KindForbidden, domain.KindNotFound:
+	case domain.KindForbidden, domain.KindNotFound, domain.KindMalformed, domain.KindInvalid:
 		return "refused", e.Code
 	}
 	return statusAway, e.Code

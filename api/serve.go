@@ -68,6 +68,9 @@ func (s *server) admit(q *request) error {
 		}
 		w := q.who
 		q.w.actor, q.w.role = w.actor.ID, w.actor.Role
+		if w.enrolment != nil {
+			q.w.actor, q.w.role = w.enrolment.ID.String(), "enrolment"
+		}
 		if err := authorise(w, q.route); err != nil {
 			return err
 		}
@@ -172,7 +175,7 @@ func (q *request) readBody() error {
 	c := http.NewResponseController(q.w)
 	// Not every ResponseWriter has deadlines; the server's have.
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := readBody(q.w, q.Request, limit)
+	body, err := readBody(q.Request, limit)
 	_ = c.SetReadDeadline(time.Time{})
 	if err != nil {
 		return err
@@ -201,7 +204,7 @@ func (q *request) json(status int, v any) error {
 	q.w.Header().Set("Content-Type", mediaJSON)
 	q.w.Header().Set("Cache-Control", "no-store")
 	q.w.WriteHeader(status)
-	q.w.Write(append(b, '\n'))
+	q.w.send(append(b, '\n'))
 	return nil
 }
 
@@ -218,7 +221,7 @@ func (q *request) immutable(media string, b []byte) error {
 	}
 	h.Set("Content-Type", media)
 	h.Set("Content-Length", strconv.Itoa(len(b)))
-	q.w.Write(b)
+	q.w.send(b)
 	return nil
 }
 
@@ -246,6 +249,10 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// send writes the rest of an answer. That the caller left is no error of ours;
+// net/http closes the connection.
+func (w *recorder) send(b []byte) { _, _ = w.Write(b) }
+
 // Unwrap lets http.ResponseController find the server's own writer.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
@@ -264,7 +271,7 @@ func (s *server) observe(pattern string, quiet bool, handle func(*recorder, *htt
 		_ = http.NewResponseController(rw).SetWriteDeadline(began.Add(MaxWait*time.Second + writeTimeout))
 		defer func() {
 			if p := recover(); p != nil {
-				if p == http.ErrAbortHandler {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
 				s.fail(w, r, id, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))

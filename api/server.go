@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -132,6 +133,12 @@ func (s *server) hold(ctx context.Context) (context.Context, func(), error) {
 		s.held.Add(-1)
 		s.Metrics.held.Dec()
 	}, nil
+}
+
+// drained says that a held request ends because the service does, and not its
+// caller: it is answered as if its time were up.
+func drained(q *request, err error) bool {
+	return errors.Is(err, context.Canceled) && q.Context().Err() == nil
 }
 
 // sleep waits for d or until ctx ends.

@@ -121,8 +121,13 @@ func (i *Intake) Announce(ctx context.Context, m commands.Meta, call commands.Le
 	id := domain.ArtifactIDOf(a.ID, n.Name)
 	e := domain.ArtifactCreated{Name: n.Name, Type: n.Type, Output: n.Output, Sensitivity: n.Sensitivity, MediaType: n.MediaType, Bytes: n.Bytes, SHA256: n.SHA256}
 	if n.Inline != nil {
-		sum := bundle.Sum(n.Inline)
-		e.Storage, e.URI, e.Inline, e.Bytes, e.SHA256 = "inline_metadata", "inline:"+id.String(), n.Inline, int64(len(n.Inline)), sum.String()
+		// The digest is of the bytes as the event keeps them.
+		inline, err := json.Marshal(n.Inline)
+		if err != nil {
+			return Announced{}, &domain.Error{Kind: domain.KindMalformed, Code: "artifact_inline", Message: "the inline artifact is not JSON", Err: err}
+		}
+		sum := bundle.Sum(inline)
+		e.Storage, e.URI, e.Inline, e.Bytes, e.SHA256 = "inline_metadata", "inline:"+id.String(), inline, int64(len(inline)), sum.String()
 		return Announced{ID: id, Stored: true}, i.Commands.RegisterArtifact(ctx, m, call, e)
 	}
 	sum, err := bundle.ParseSHA256(n.SHA256)

@@ -60,8 +60,11 @@ const maxTries = 16
 // what it reads.
 func carryOut[S any](ctx context.Context, s *Service, ag aggregate[S], stream eventstore.StreamID, m Meta, class eventstore.Class,
 	decide func(state S, now time.Time) (decision, error)) (result[S], error) {
-	done := s.streams.enter(stream)
-	defer done()
+	leave, err := s.streams.enter(ctx, stream)
+	if err != nil {
+		return result[S]{}, fmt.Errorf("wait for a turn on %s: %w", stream, err)
+	}
+	defer leave()
 	var conflict *eventstore.ConflictError
 	for range maxTries {
 		r, err := attemptOnce(ctx, s, ag, stream, m, class, decide)

@@ -27,14 +27,14 @@ func (s *Service) onLease(ctx context.Context, m Meta, call LeaseCall, kind stri
 	rec, f, err := s.fence(ctx, call)
 	if err != nil {
 		if !rec.AttemptID.IsZero() {
-			s.noteRefusal(ctx, call.RunnerID, rec.AttemptID, call.Epoch, kind, err)
+			s.noteRefusal(ctx, call.RunnerID, rec, kind, err)
 		}
 		return result[domain.Attempt]{}, err
 	}
 	r, err := carryOut(ctx, s, attempts, AttemptStream(rec.AttemptID), m, eventstore.ClassUrgent,
 		func(a domain.Attempt, now time.Time) (decision, error) { return decide(a, f, now) })
 	if err != nil {
-		s.noteRefusal(ctx, call.RunnerID, rec.AttemptID, call.Epoch, kind, err)
+		s.noteRefusal(ctx, call.RunnerID, rec, kind, err)
 		if errors.Is(err, domain.ErrLeaseLost) {
 			// Whoever sees first that time is up says so in the ledger.
 			if _, terr := s.Tick(ctx, rec.AttemptID, TickOptions{}); terr != nil {
@@ -56,6 +56,9 @@ func (s *Service) fence(ctx context.Context, call LeaseCall) (LeaseRecord, domai
 	if rec.RunnerID != call.RunnerID || subtle.ConstantTimeCompare([]byte(token), []byte(rec.TokenSHA256)) != 1 {
 		return rec, domain.Fence{}, domain.ErrNotHolder
 	}
+	if call.Epoch != rec.Epoch {
+		return LeaseRecord{}, domain.Fence{}, &domain.Error{Kind: domain.KindMalformed, Code: "lease_epoch", Message: "Lease-Epoch is not this lease's epoch", Next: "send the epoch that came with the offer"}
+	}
 	resumed, err := s.ResumedAt(ctx)
 	if err != nil {
 		return rec, domain.Fence{}, err
@@ -65,7 +68,7 @@ func (s *Service) fence(ctx context.Context, call LeaseCall) (LeaseRecord, domai
 
 // noteRefusal keeps a refused write as a fact of the runner. Its id is derived,
 // so a flood of refused writes is one event.
-func (s *Service) noteRefusal(ctx context.Context, runner domain.RunnerID, attempt domain.AttemptID, epoch int64, kind string, refusal error) {
+func (s *Service) noteRefusal(ctx context.Context, runner domain.RunnerID, rec LeaseRecord, kind string, refusal error) {
 	var e *domain.Error
 	if !errors.As(refusal, &e) {
 		return
@@ -75,16 +78,16 @@ func (s *Service) noteRefusal(ctx context.Context, runner domain.RunnerID, attem
 	default:
 		return
 	}
-	id := domain.DeriveCommandID(uuid.NewSHA1(runner.UUID(), []byte(attempt.String())), "refused/"+kind+"/"+strconv.FormatInt(epoch, 10))
+	id := domain.DeriveCommandID(uuid.NewSHA1(runner.UUID(), []byte(rec.AttemptID.String())), "refused/"+kind+"/"+strconv.FormatInt(rec.Epoch, 10))
 	m := internalMeta("refusal", id)
 	_, err := carryOut(ctx, s, runnerStreams, RunnerStream(runner), m, eventstore.ClassUrgent,
 		func(r domain.Runner, now time.Time) (decision, error) {
 			events, err := domain.DecideRunner(r, domain.RefuseWrite{Refused: domain.RunnerWriteRefused{
-				AttemptID: attempt, Epoch: epoch, Command: kind, Reason: e.Code}}, now)
+				AttemptID: rec.AttemptID, Epoch: rec.Epoch, Command: kind, Reason: e.Code}}, now)
 			return decision{events: events}, err
 		})
 	if err != nil {
-		s.Log.WarnContext(ctx, "recording a refused write failed", "runner_id", runner.String(), "attempt_id", attempt.String(), "error", err)
+		s.Log.WarnContext(ctx, "recording a refused write failed", "runner_id", runner.String(), "attempt_id", rec.AttemptID.String(), "error", err)
 	}
 }
 

@@ -15,7 +15,7 @@ func (s *Service) CheckLog(ctx context.Context, call LeaseCall, stream string, o
 	rec, f, err := s.fence(ctx, call)
 	if err != nil {
 		if !rec.AttemptID.IsZero() {
-			s.noteRefusal(ctx, call.RunnerID, rec.AttemptID, call.Epoch, "log", err)
+			s.noteRefusal(ctx, call.RunnerID, rec, "log", err)
 		}
 		return domain.Attempt{}, 0, err
 	}
@@ -28,7 +28,7 @@ func (s *Service) CheckLog(ctx context.Context, call LeaseCall, stream string, o
 	}
 	have, err = domain.CheckLog(a, f, stream, offset, bytes, l.Now)
 	if err != nil {
-		s.noteRefusal(ctx, call.RunnerID, rec.AttemptID, call.Epoch, "log", err)
+		s.noteRefusal(ctx, call.RunnerID, rec, "log", err)
 	}
 	return a, have, err
 }

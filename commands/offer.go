@@ -12,13 +12,13 @@ import (
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
-// Offer leases a queued attempt to one runner. The command's id follows from the
-// attempt and the runner's token hash, so that a repeated request for work makes
-// no second lease. Where the active policy bundle is not the one that decided
+// Offer leases a queued attempt to one runner. Nobody repeats this command: a
+// runner whose answer was lost asks again with the same token hash, and finds its
+// live lease by it. Where the active policy bundle is not the one that decided
 // last, it decides again first; a refusal then ends the attempt. An error of kind
 // conflict or gone means that another was faster.
 func (s *Service) Offer(ctx context.Context, id domain.AttemptID, specText string, o domain.Offer) (domain.Attempt, error) {
-	m := internalMeta("dispatcher", domain.DeriveCommandID(id.UUID(), "offer/"+o.TokenSHA256))
+	m := internalMeta("dispatcher", newCommandID())
 	o.PolicyDigest = s.Policy().Digest()
 	r, err := carryOut(ctx, s, attempts, AttemptStream(id), m, eventstore.ClassUrgent,
 		func(a domain.Attempt, now time.Time) (decision, error) {

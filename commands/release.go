@@ -9,7 +9,7 @@ import (
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
-var releaseReasons = []string{"declined", "draining", "policy_unavailable"}
+var releaseReasons = []string{domain.ReleaseDeclined, domain.ReleaseDraining, domain.ReleasePolicyUnavailable}
 
 // Release gives an offer back before start.
 func (s *Service) Release(ctx context.Context, m Meta, call LeaseCall, reason string) error {
@@ -26,13 +26,13 @@ func (s *Service) Release(ctx context.Context, m Meta, call LeaseCall, reason st
 
 // Requeue is an operator's withdrawal of an offer that was not started.
 func (s *Service) Requeue(ctx context.Context, m Meta, id domain.AttemptID, text string) (domain.Attempt, error) {
-	_, texts, err := reasonText(text)
+	ref, texts, err := reasonText(text)
 	if err != nil {
 		return domain.Attempt{}, err
 	}
 	r, err := carryOut(ctx, s, attempts, AttemptStream(id), m, eventstore.ClassUrgent,
 		func(a domain.Attempt, now time.Time) (decision, error) {
-			events, err := domain.DecideAttempt(a, domain.Release{Reason: "requeue", Operator: true}, now)
+			events, err := domain.DecideAttempt(a, domain.Release{Reason: domain.ReleaseRequeue, ReasonText: ref, Operator: true}, now)
 			return decision{events, texts}, err
 		})
 	return r.State, err

@@ -129,6 +129,9 @@ func (s *Service) credential(ctx context.Context, m Meta, r RegisterRunner, id d
 		return "", token, domain.ErrEnrolment
 	}
 	token = domain.NewID[domain.TokenID](uuid.NewSHA1(r.Enrolment.ID.UUID(), []byte("token/"+id.String())))
+	if err := s.checkNewRunner(ctx, id, token); err != nil {
+		return "", token, err
+	}
 	used := m
 	used.CommandID = domain.DeriveCommandID(m.CommandID.UUID(), "enrolment")
 	n, err := carryOut(ctx, s, enrolments, enrolmentStream(r.Enrolment.ID), used, eventstore.ClassUrgent,
@@ -146,6 +149,21 @@ func (s *Service) credential(ctx context.Context, m Meta, r RegisterRunner, id d
 	err = s.onToken(ctx, created, token, domain.CreateToken{Created: domain.TokenCreated{
 		TokenID: token, Name: "runner " + id.String(), Role: domain.RoleRunner, Pool: pool, RunnerID: &id, SHA256: r.TokenSHA256}}, nil)
 	return pool, token, err
+}
+
+// checkNewRunner: an enrolment lets a new runner in; it takes over nobody's id. The
+// same runner may repeat it, since its answer can be lost.
+func (s *Service) checkNewRunner(ctx context.Context, id domain.RunnerID, token domain.TokenID) error {
+	l, err := s.Store.Load(ctx, RunnerStream(id), uuid.Nil)
+	if err != nil {
+		return err
+	}
+	r, err := fold(ctx, s.Store, runnerStreams, RunnerStream(id), l.Head)
+	if err != nil || r.ID.IsZero() || r.TokenID == token {
+		return err
+	}
+	return &domain.Error{Kind: domain.KindForbidden, Code: "runner_exists", Message: "this runner id is taken",
+		Next: "let the agent make a new id: remove its state folder"}
 }
 
 // narrow cuts a registration to what the pool admits: a runner may offer less

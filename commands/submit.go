@@ -53,7 +53,9 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 		return Submitted{}, invalidSpec([]domain.Violation{{Pointer: "/attempt_id", Code: "required", Message: "is required: a new UUID for this attempt"}})
 	}
 	m.CommandID = domain.NewID[domain.CommandID](spec.AttemptID.UUID())
-	m.Digest = sha256.Sum256([]byte(digest))
+	if _, err := hex.Decode(m.Digest[:], []byte(digest)); err != nil {
+		return Submitted{}, fmt.Errorf("digest of the JobSpec: %w", err)
+	}
 
 	done, err := s.repeatedSubmit(ctx, m, spec, digest)
 	if err != nil || done != nil {
@@ -124,12 +126,19 @@ func reusedSubmit(err error) error {
 }
 
 // DryRun says what a submit would lead to and writes nothing.
-func (s *Service) DryRun(_ context.Context, spec *domain.JobSpec, raw []byte) (DryRun, error) {
+func (s *Service) DryRun(ctx context.Context, spec *domain.JobSpec, raw []byte) (DryRun, error) {
 	if _, err := SpecDigest(raw); err != nil {
 		return DryRun{}, err
 	}
 	if v := s.check(spec); len(v) > 0 {
 		return DryRun{Violations: v}, nil
+	}
+	var bad *domain.Error
+	switch err := s.checkRetryOf(ctx, spec); {
+	case errors.As(err, &bad) && bad.Kind == domain.KindInvalid:
+		return DryRun{Violations: bad.Violations}, nil
+	case err != nil:
+		return DryRun{}, err
 	}
 	verdict, _ := s.decidePolicy(spec)
 	return DryRun{Policy: verdict}, nil

@@ -17,7 +17,7 @@ const (
 
 // AttemptStateVersion numbers the shape of Attempt as stored in a head. Raise it
 // with every change of Attempt or of its Evolve: older states are then folded afresh.
-const AttemptStateVersion = 1
+const AttemptStateVersion = 2
 
 // Limits of what one attempt may hold.
 const (
@@ -36,6 +36,7 @@ type Attempt struct {
 	JobType     string      `json:"job_type"`
 	Action      string      `json:"action"`
 	Environment string      `json:"environment"`
+	Isolation   string      `json:"isolation"` // the least that the job accepts
 	Priority    int         `json:"priority"`
 	Clocks      Clocks      `json:"clocks"`
 	StorageBase string      `json:"storage_base"`
@@ -55,6 +56,7 @@ type Attempt struct {
 	Stop      *StopState `json:"stop,omitempty"`
 	Reaped    bool       `json:"reaped,omitempty"` // the tree was proved gone at this epoch
 	Progress  *time.Time `json:"progress_at,omitempty"`
+	Active    time.Time  `json:"active_at,omitzero"` // start, or the last log byte, progress or evidence
 
 	Outcome           *Outcome         `json:"outcome,omitempty"` // once fixed, never changed
 	Salvage           *time.Time       `json:"salvage_until,omitempty"`
@@ -150,13 +152,36 @@ func (a *Attempt) DueAt() time.Time {
 		if a.Stop != nil {
 			return a.Stop.Deadline
 		}
-		return a.StartedAt.Add(time.Duration(a.Clocks.RunSeconds) * time.Second)
+		due := a.runDue()
+		if idle := a.idleDue(time.Time{}); !idle.IsZero() && idle.Before(due) {
+			due = idle
+		}
+		return due
 	case PhaseFinalizing:
 		if a.Salvage != nil {
 			return *a.Salvage
 		}
 	}
 	return time.Time{}
+}
+
+// runDue is when a started attempt has run too long.
+func (a *Attempt) runDue() time.Time {
+	return a.StartedAt.Add(time.Duration(a.Clocks.RunSeconds) * time.Second)
+}
+
+// idleDue is when a started attempt has been silent too long; the zero time where
+// it may be silent. What a runner could not say while the service was away does
+// not count as silence.
+func (a *Attempt) idleDue(resumedAt time.Time) time.Time {
+	if a.Clocks.IdleSeconds == 0 {
+		return time.Time{}
+	}
+	since := a.Active
+	if resumedAt.After(since) {
+		since = resumedAt
+	}
+	return since.Add(time.Duration(a.Clocks.IdleSeconds) * time.Second)
 }
 
 // Uploaded reports whether every byte and artifact that the runner declared is stored.

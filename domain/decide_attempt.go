@@ -148,6 +148,12 @@ func decideOffer(a Attempt, c Offer, now time.Time) ([]Event, error) {
 	}), nil
 }
 
+// isolationRank orders isolation from least to most: what a job asks is a minimum.
+var isolationRank = map[string]int{"process": 1, "sandbox": 2, "container": 3}
+
+// IsolationAtLeast reports whether one level of isolation is at least another.
+func IsolationAtLeast(have, want string) bool { return isolationRank[have] >= isolationRank[want] }
+
 // Start says that the runner begins.
 type Start struct {
 	Fence
@@ -162,6 +168,9 @@ func decideStart(a Attempt, c Start, now time.Time) ([]Event, error) {
 	}
 	if a.Phase != PhaseLeased {
 		return nil, illegal(a.PublicState(), c.commandName())
+	}
+	if isolationRank[c.Isolation] < isolationRank[a.Isolation] {
+		return nil, ErrIsolation.With("asked", a.Isolation).With("offered", c.Isolation)
 	}
 	return []Event{Started{Epoch: a.Epoch, LeaseUntil: a.leaseUntil(now), Isolation: c.Isolation}}, nil
 }
@@ -185,6 +194,10 @@ type ProgressReport struct {
 
 func (Report) commandName() string { return "report" }
 
+// maxUploads bounds how long reports may renew an upload lease, in upload leases: a
+// day in production. A runner that only promises cannot hold an attempt for ever.
+const maxUploads = 144
+
 // progressEvery bounds how often progress becomes an event.
 const progressEvery = 2 * time.Second
 
@@ -197,7 +210,16 @@ func decideReport(a Attempt, c Report, now time.Time) ([]Event, error) {
 	case PhaseRunning:
 		until = a.leaseUntil(now)
 	case PhaseFinalizing:
+		if a.Uploaded() {
+			return nil, nil // nothing is awaited: the lease needs no renewal
+		}
 		until = now.Add(time.Duration(a.Clocks.UploadSeconds) * time.Second)
+		if last := a.Outcome.FinishedAt.Add(time.Duration(a.Clocks.UploadSeconds*maxUploads) * time.Second); until.After(last) {
+			until = last
+		}
+		if !until.After(a.Lease.Until) {
+			return nil, nil // as late as it may get
+		}
 	default:
 		return nil, illegal(a.PublicState(), c.commandName())
 	}
@@ -385,9 +407,18 @@ func ReportLate(a Attempt, c Complete) []Event {
 // fence.
 type Release struct {
 	Fence
-	Reason   string
-	Operator bool
+	Reason     string
+	ReasonText TextRef
+	Operator   bool
 }
+
+// Why a lease is given back before start.
+const (
+	ReleaseDeclined          = "declined"
+	ReleaseDraining          = "draining"
+	ReleasePolicyUnavailable = "policy_unavailable"
+	ReleaseRequeue           = "requeue"
+)
 
 func (Release) commandName() string { return "release" }
 
@@ -402,7 +433,16 @@ func decideRelease(a Attempt, c Release, now time.Time) ([]Event, error) {
 	if a.Phase != PhaseLeased {
 		return nil, illegal(a.PublicState(), c.commandName())
 	}
-	return []Event{LeaseReleased{Epoch: a.Epoch, Reason: c.Reason}}, nil
+	released := LeaseReleased{Epoch: a.Epoch, Reason: c.Reason, ReasonText: c.ReasonText}
+	after, err := EvolveAttempt(a, released, now)
+	if err != nil {
+		return nil, err
+	}
+	if after.OffersLost >= a.Clocks.MaxOffers {
+		end, err := endNeverRan(after, CodeOffersExhausted, now)
+		return append([]Event{released}, end...), err
+	}
+	return []Event{released}, nil
 }
 
 // RequestStop asks for the end of an attempt.

@@ -273,16 +273,20 @@ func TestLateOutcomeIsAFactAndNothingMore(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	a := given(t, leased()).when(12, domain.Release{Fence: fenceA, Reason: "declined"}).then(domain.LeaseReleased{Epoch: 1, Reason: "declined"})
-	if a.Phase != domain.PhaseQueued || a.Lease != nil || a.OffersLost != 0 || a.Epoch != 1 {
-		t.Errorf("a lease given back is not a lost offer: %+v", a)
+	if a.Phase != domain.PhaseQueued || a.Lease != nil || a.OffersLost != 1 || a.Epoch != 1 || !a.NotBefore.After(sec(12)) {
+		t.Errorf("a job that the runner cannot do costs an offer and waits: %+v", a)
 	}
-	given(t, leased()).when(12, domain.Release{Operator: true, Reason: "requeue"}).then(domain.LeaseReleased{Epoch: 1, Reason: "requeue"})
+	a = given(t, leased()).when(12, domain.Release{Fence: fenceA, Reason: "draining"}).then(domain.LeaseReleased{Epoch: 1, Reason: "draining"})
+	if a.OffersLost != 0 || a.NotBefore.After(sec(12)) {
+		t.Errorf("a runner that leaves costs no offer: %+v", a)
+	}
+	given(t, leased()).when(12, domain.Release{Operator: true, Reason: "requeue", ReasonText: "why"}).then(domain.LeaseReleased{Epoch: 1, Reason: "requeue", ReasonText: "why"})
 	for _, stream := range [][]domain.Fact{queued(), running(), finalizing()} {
 		given(t, stream).when(41, domain.Release{Operator: true, Reason: "requeue"}).thenError("illegal_transition")
 	}
 	given(t, closed()).when(61, domain.Release{Operator: true, Reason: "requeue"}).thenError("attempt_closed")
 	given(t, running()).when(21, domain.Release{Fence: fenceA, Reason: "declined"}).thenError("illegal_transition")
-	released := append(leased(), at(12, domain.LeaseReleased{Epoch: 1, Reason: "declined"}))
+	released := append(leased(), at(12, domain.LeaseReleased{Epoch: 1, Reason: "draining"}))
 	given(t, released).when(12, offer(runnerA)).then(leasedAt(2, 12).Event)
 	given(t, released).when(13, domain.Start{Fence: fenceA}).thenError("lease_lost")
 }

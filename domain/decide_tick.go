@@ -73,9 +73,19 @@ func tickRunning(a Attempt, c Tick, now time.Time) []Event {
 		}
 		return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: cause}}
 	}
-	if a.Stop == nil && !now.Before(a.DueAt()) {
+	if a.Stop != nil {
+		return nil
+	}
+	reason := StopReason("")
+	if idle := a.idleDue(c.ResumedAt); !idle.IsZero() && !now.Before(idle) {
+		reason = StopIdleTimeout
+	}
+	if !now.Before(a.runDue()) {
+		reason = StopRunTimeout
+	}
+	if reason != "" {
 		d := now.Add(time.Duration(a.Clocks.StopSeconds)*time.Second + StopDeadlineExtra)
-		return []Event{StopRequested{Reason: StopRunTimeout, Deadline: &d}}
+		return []Event{StopRequested{Reason: reason, Deadline: &d}}
 	}
 	return nil
 }

@@ -100,6 +100,7 @@ var (
 	ErrIllegal        = &Error{Kind: KindConflict, Code: "illegal_transition", Message: "the attempt is not in a state that allows this"}
 	ErrCommandReused  = &Error{Kind: KindConflict, Code: "command_id_reused", Message: "this command id was used for another request", Next: "make a new Idempotency-Key for a new request"}
 	ErrLogOffset      = &Error{Kind: KindOffset, Code: "log_offset", Message: "the log does not continue at this offset", Next: "send again from the offset in the answer"}
+	ErrIsolation      = &Error{Kind: KindInvalid, Code: "isolation_insufficient", Message: "the job asks for more isolation than the runner will apply", Next: "release the offer as declined"}
 	ErrTooMany        = &Error{Kind: KindInvalid, Code: "too_many", Message: "the attempt has as many of these as it may have"}
 	ErrHumanEvidence  = &Error{Kind: KindInvalid, Code: "human_verification_refused", Message: "human_verification is recorded by the control plane, not here", Next: "record it in the control plane"}
 	ErrRunnerUnknown  = &Error{Kind: KindNotFound, Code: "runner_unknown", Message: "there is no such runner"}

@@ -99,8 +99,9 @@ type StopRequested struct {
 
 // LeaseReleased is issued when a lease was given back before start.
 type LeaseReleased struct {
-	Epoch  int64  `json:"epoch"`
-	Reason string `json:"reason"` // declined, draining, requeue, policy_unavailable
+	Epoch      int64   `json:"epoch"`
+	Reason     string  `json:"reason"`                // declined, draining, requeue, policy_unavailable
+	ReasonText TextRef `json:"reason_text,omitempty"` // an operator's
 }
 
 // LeaseExpired is issued when a lease was lost.

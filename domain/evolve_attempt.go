@@ -30,6 +30,7 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		}
 		a.Phase = PhaseRunning
 		a.StartedAt = &at
+		a.Active = at
 		a.Lease = a.Lease.renewed("lease", e.LeaseUntil)
 		return a, nil
 	case Heartbeat:
@@ -39,6 +40,7 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		return a, nil
 	case Progressed:
 		a.Progress = &at
+		a.Active = at
 		return a, nil
 	case StopRequested:
 		a.Stop = &StopState{Reason: e.Reason, RequestedAt: at}
@@ -49,10 +51,7 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		}
 		return a, nil
 	case LeaseReleased:
-		a.Lease = nil
-		a.Phase = PhaseQueued
-		a.NotBefore = at
-		return a, nil
+		return evolveLeaseReleased(a, e, at), nil
 	case LeaseExpired:
 		return evolveLeaseExpired(a, e, at), nil
 	case LogStored:
@@ -61,9 +60,11 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 			a.LogBytes = map[string]int64{}
 		}
 		a.LogBytes[e.Stream] = e.Offset + e.Bytes
+		a.Active = at
 		return a, nil
 	case EvidenceRecorded:
 		a.Evidence++
+		a.Active = at
 		return a, nil
 	case ArtifactCreated:
 		a.Artifacts++
@@ -100,7 +101,7 @@ func errNoLease(e Event) error {
 func evolveCreated(e Created, at time.Time) Attempt {
 	return Attempt{
 		ID: e.AttemptID, OperationID: e.OperationID, PlanNodeID: e.PlanNodeID, Phase: PhaseQueued,
-		SpecDigest: e.SpecDigest, JobType: e.JobType, Action: e.Action, Environment: e.Environment,
+		SpecDigest: e.SpecDigest, JobType: e.JobType, Action: e.Action, Environment: e.Environment, Isolation: e.Runner.Isolation,
 		Priority: e.Priority, Clocks: e.Clocks, StorageBase: e.StorageBase, CreatedAt: at,
 	}
 }
@@ -110,6 +111,28 @@ func (l *Lease) renewed(kind string, until time.Time) *Lease {
 	c := *l
 	c.Kind, c.Until = kind, until
 	return &c
+}
+
+// evolveLeaseReleased: a runner that cannot do the job costs an offer, so that a
+// job which nobody can do does not go round for ever. Leaving and an operator's
+// word cost none.
+func evolveLeaseReleased(a Attempt, e LeaseReleased, at time.Time) Attempt {
+	a.Lease = nil
+	a.Phase = PhaseQueued
+	a.NotBefore = at
+	if e.Reason == ReleaseDeclined || e.Reason == ReleasePolicyUnavailable {
+		a.OffersLost++
+		a.NotBefore = at.Add(a.reofferPause())
+	}
+	return a
+}
+
+// leastReoffer keeps an offer that comes back from being made again at once, where
+// no retry policy says how long to wait.
+const leastReoffer = time.Second
+
+func (a *Attempt) reofferPause() time.Duration {
+	return max(leastReoffer, time.Duration(a.OffersLost*a.Clocks.ReofferSeconds)*time.Second)
 }
 
 func evolveLeaseExpired(a Attempt, e LeaseExpired, at time.Time) Attempt {
@@ -122,7 +145,7 @@ func evolveLeaseExpired(a Attempt, e LeaseExpired, at time.Time) Attempt {
 	case !e.Started:
 		a.Phase = PhaseQueued
 		a.OffersLost++
-		a.NotBefore = at.Add(time.Duration(a.OffersLost*a.Clocks.ReofferSeconds) * time.Second)
+		a.NotBefore = at.Add(a.reofferPause())
 	default:
 		a.Phase = PhaseFinalizing
 		a.LastLease = lost

@@ -68,7 +68,7 @@ submit_other  ok       exists   exists   exists   exists   exists     exists   e
 submit_denied ok       -        -        -        -        -          -        -         -       -
 offer         unknown  ok       illegal  illegal  illegal  illegal    illegal  illegal   illegal closed
 start         unknown  stale    ok       illegal  illegal  illegal    illegal  lost      stale   closed
-report        unknown  stale    illegal  ok       ok       ok         ok       lost      stale   closed
+report        unknown  stale    illegal  ok       ok       -          -        lost      stale   closed
 log           unknown  stale    illegal  ok       ok       ok         offset   ok        ok      closed
 evidence      unknown  stale    illegal  ok       ok       illegal    illegal  lost      stale   closed
 artifact      unknown  stale    illegal  ok       ok       ok         ok       ok        ok      closed

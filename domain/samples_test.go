@@ -61,7 +61,7 @@ func samples() []domain.Event {
 		domain.Heartbeat{Epoch: 1, LeaseUntil: sec(140)},
 		domain.Progressed{Epoch: 1, Phase: "probe", Done: 1, Total: 3, Message: why},
 		domain.StopRequested{Reason: domain.StopCancel, ReasonText: why, Deadline: ptr(sec(70))},
-		domain.LeaseReleased{Epoch: 1, Reason: "declined"},
+		domain.LeaseReleased{Epoch: 1, Reason: "requeue", ReasonText: why},
 		domain.LeaseExpired{Epoch: 1, Started: true, Cause: "lease_timeout"},
 		domain.LogStored{Epoch: 1, Stream: "stdout", Offset: 1048576, Bytes: 24, Key: "operations/op/logs/stdout/1048576", SHA256: digestA, ObjectBytes: 44, Salvaged: true},
 		domain.EvidenceRecorded{Epoch: 1, ID: evidenceA, Name: "port-open", Type: "api_check", Capability: "postgres.ready", Result: "passed", Source: "samples", ObservedAt: sec(30), Detail: why},

@@ -128,7 +128,7 @@ CREATE TABLE artifacts (
     media_type  text,
     bytes       bigint      NOT NULL,
     sha256      text        NOT NULL,
-    inline      jsonb,
+    inline      text,
     created_at  timestamptz NOT NULL,
     PRIMARY KEY (attempt_id, name)
 );

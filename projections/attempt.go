@@ -177,7 +177,7 @@ type artifactRow struct {
 	MediaType   *string           `json:"media_type"`
 	Bytes       int64             `json:"bytes"`
 	SHA256      string            `json:"sha256"`
-	Inline      json.RawMessage   `json:"inline"`
+	Inline      *string           `json:"inline"` // its bytes as the event keeps them
 	CreatedAt   time.Time         `json:"created_at"`
 }
 
@@ -185,7 +185,7 @@ func artifactRowOf(a domain.AttemptID, e domain.ArtifactCreated, at time.Time) a
 	return artifactRow{
 		AttemptID: a, Name: e.Name, ArtifactID: e.ID, Type: e.Type, Output: e.Output, Storage: e.Storage, URI: e.URI,
 		ObjectKey: ptr(e.Key), Sensitivity: e.Sensitivity, MediaType: ptr(e.MediaType), Bytes: e.Bytes, SHA256: e.SHA256,
-		Inline: e.Inline, CreatedAt: at,
+		Inline: ptr(string(e.Inline)), CreatedAt: at,
 	}
 }
 

@@ -78,7 +78,7 @@ type ArtifactView struct {
 // Artifacts lists an attempt's artifacts in the order they were registered.
 func (r *Reader) Artifacts(ctx context.Context, id domain.AttemptID) ([]ArtifactView, error) {
 	return many[ArtifactView](ctx, r, "artifacts of "+id.String(), `
-		SELECT name, artifact_id, type, output, storage, uri, object_key, sensitivity, media_type, bytes, sha256, inline::text::bytea AS inline, created_at
+		SELECT name, artifact_id, type, output, storage, uri, object_key, sensitivity, media_type, bytes, sha256, convert_to(inline, 'UTF8') AS inline, created_at
 		FROM artifacts WHERE attempt_id = $1 ORDER BY created_at, name`, id.UUID())
 }
 

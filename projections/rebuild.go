@@ -33,8 +33,13 @@ func Rebuild(ctx context.Context, pool *pgxpool.Pool, table string) (rows int64,
 		return 0, fmt.Errorf("there is no projection %q; it is one of %s", table, strings.Join(names, ", "))
 	}
 	b := rebuild{pool: pool, table: Tables()[i], shadow: table + "_rebuild", seen: map[string]int64{}}
-	if err := b.begin(ctx); err != nil {
+	release, err := b.alone(ctx)
+	if err != nil {
 		return 0, err
+	}
+	defer release()
+	if err := b.begin(ctx); err != nil {
+		return 0, errors.Join(err, b.drop(context.WithoutCancel(ctx)))
 	}
 	if err := b.fill(ctx); err != nil {
 		return 0, errors.Join(err, b.drop(context.WithoutCancel(ctx)))
@@ -42,7 +47,7 @@ func Rebuild(ctx context.Context, pool *pgxpool.Pool, table string) (rows int64,
 	for range swapTries {
 		rows, err = b.swap(ctx)
 		var pg *pgconn.PgError
-		if err == nil || !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
+		if err == nil || !errors.As(err, &pg) || pg.Code != "55P03" && pg.Code != "40P01" { // lock_not_available, deadlock_detected
 			break
 		}
 		select {
@@ -72,7 +77,40 @@ func (b *rebuild) begin(ctx context.Context) error {
 	if _, err := b.pool.Exec(ctx, "CREATE TABLE "+shadow+" (LIKE "+live+" INCLUDING ALL)"); err != nil {
 		return readError("make the rebuild's table", err)
 	}
-	return nil
+	shape, err := b.statements(ctx, b.pool, shapeSQL)
+	if err != nil {
+		return err
+	}
+	return execAll(ctx, b.pool, shape)
+}
+
+const rebuildLock = "hashtext('projections.rebuild'), hashtext($1)"
+
+// alone takes the right to rebuild the table, for as long as the connection lives:
+// two rebuilds of one table would swap each other's half-filled copy.
+func (b *rebuild) alone(ctx context.Context) (release func(), err error) {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return nil, readError("the right to rebuild", err)
+	}
+	var mine bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock("+rebuildLock+")", b.table.Name).Scan(&mine); err != nil {
+		conn.Release()
+		return nil, readError("the right to rebuild", err)
+	}
+	if !mine {
+		conn.Release()
+		return nil, fmt.Errorf("%s is being rebuilt already; wait for that rebuild to end", b.table.Name)
+	}
+	return func() {
+		ctx := context.WithoutCancel(ctx)
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock("+rebuildLock+")", b.table.Name); err != nil {
+			// With the session the lock ends too.
+			_ = conn.Hijack().Close(ctx) // it is broken already
+			return
+		}
+		conn.Release()
+	}, nil
 }
 
 func (b *rebuild) drop(ctx context.Context) error {
@@ -180,13 +218,17 @@ func (b *rebuild) swapIn(ctx context.Context, tx pgx.Tx) (rows int64, err error)
 	if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+shadow).Scan(&rows); err != nil {
 		return 0, err
 	}
+	names, err := b.statements(ctx, tx, indexNamesSQL)
+	if err != nil {
+		return 0, err
+	}
 	if _, err := tx.Exec(ctx, "DROP TABLE "+live); err != nil {
 		return 0, err
 	}
 	if _, err := tx.Exec(ctx, "ALTER TABLE "+shadow+" RENAME TO "+live); err != nil {
 		return 0, err
 	}
-	return rows, nil
+	return rows, execAll(ctx, tx, names)
 }
 
 func (b *rebuild) moved(ctx context.Context, tx pgx.Tx) ([]string, error) {

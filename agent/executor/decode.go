@@ -12,7 +12,7 @@ import (
 
 // Limits of single fields, in bytes.
 const (
-	maxName   = 256
+	maxName   = 200
 	maxText   = 4 << 10
 	maxDetail = 16 << 10
 	maxInline = 4 << 10

@@ -154,7 +154,9 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 func problem(w http.ResponseWriter, p wire.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	json.NewEncoder(w).Encode(p)
+	if err := json.NewEncoder(w).Encode(p); err != nil {
+		panic(http.ErrAbortHandler) // the caller is gone
+	}
 }
 
 func TestEveryMethodReturnsProblems(t *testing.T) {

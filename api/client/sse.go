@@ -135,7 +135,7 @@ func (t *tail) connect() error {
 	k := t.next()
 	k.accept = "text/event-stream"
 	timer := time.AfterFunc(silence, quiet)
-	resp, err := t.c.send(ctx, k)
+	resp, err := t.c.send(ctx, k) //nolint:bodyclose // read by message, closed by hangUp
 	if err != nil {
 		timer.Stop()
 		quiet()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,7 +37,7 @@ func (c *Client) PutObject(ctx context.Context, u wire.Upload, body io.Reader, s
 	if err != nil || (target.Scheme != "http" && target.Scheme != "https") || target.Host == "" || u.Method != http.MethodPut {
 		return fmt.Errorf("uploading an object: the answer named no usable address and method")
 	}
-	var src io.Reader = io.LimitReader(body, size)
+	src := io.LimitReader(body, size)
 	if size == 0 {
 		src = http.NoBody
 	}
@@ -74,7 +75,8 @@ func (c *Client) PutObject(ctx context.Context, u wire.Upload, body io.Reader, s
 
 // withoutURL drops the URL that net/http puts into its errors.
 func withoutURL(err error) error {
-	if e, ok := err.(*url.Error); ok {
+	var e *url.Error
+	if errors.As(err, &e) {
 		return e.Err
 	}
 	return err

@@ -59,8 +59,9 @@ type Timing struct {
 type CommandsRequest struct {
 	FreeSlots   int      `json:"free_slots"`
 	TokenSHA256 []string `json:"token_sha256"` // one fresh hash per free slot
-	// Known lists the stops and drains the agent already acts on, so that the
-	// held request waits for news: lease ids, and "drain".
+	// Known is what the agent knows already, so that the held request waits for
+	// news: the ids of the leases it holds, "stop/<lease id>" for each stop it acts
+	// on, and "drain".
 	Known []string `json:"known,omitempty"`
 }
 
@@ -132,7 +133,7 @@ type ReportAnswer struct {
 // LeaseVerdict says what became of one lease in a report.
 type LeaseVerdict struct {
 	LeaseID domain.LeaseID `json:"lease_id"`
-	Status  string         `json:"status"`         // ok, gone (410), stale (409), refused (403, 404), unavailable (repeat)
+	Status  string         `json:"status"`         // ok, gone (410), stale (409), refused (400, 403, 404, 422), unavailable (repeat)
 	Code    string         `json:"code,omitempty"` // of the error, where not ok
 	Stop    *Stop          `json:"stop,omitempty"`
 }

@@ -33,11 +33,14 @@ func (c *cancelCmd) Run(s *session) error {
 		return err
 	}
 	if c.Wait {
-		err := follow(s, api, id)
-		if code := exitCode(err); code == exitCancelled || c.Abort && code == exitInfra {
+		r, err := followResult(s, api, id)
+		if err != nil {
+			return err
+		}
+		if r.FailureCode == domain.CodeCancelled || c.Abort && r.FailureCode == domain.CodeOperatorAborted {
 			return nil // that is what was asked for
 		}
-		return err
+		return &exitError{code: resultCode(r)}
 	}
 	if s.isJSON() {
 		return s.json(a)

@@ -91,17 +91,17 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle) error {
 	if err != nil {
 		return err
 	}
-	for name, secret := range map[string]string{"token": stack.ControlPlaneToken, "operator-token": stack.OperatorToken, "database-url": stack.DatabaseURL} {
-		if err := os.WriteFile(filepath.Join(c.DataDir, name), []byte(secret+"\n"), 0o600); err != nil {
-			return errors.Join(fmt.Errorf("keep the tokens: %w", err), stack.Stop())
-		}
+	// The port may be another at each start; a file keeps the password off command lines.
+	if err := os.WriteFile(filepath.Join(c.DataDir, "database-url"), []byte(stack.DatabaseURL+"\n"), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("keep the database's address: %w", err), stack.Stop())
 	}
 	fmt.Fprintf(s.err, `
 Ready at %[1]s
   export EXECUTION_PLANE_URL=%[1]s
   export EXECUTION_PLANE_TOKEN_FILE=%[2]s/token
+  export EXECUTION_PLANE_DATABASE_URL="$(cat %[2]s/database-url)"
   execution-plane submit -f examples/tcp-connect.yaml
-  execution-plane verify --database-url "$(cat %[2]s/database-url)"
+  execution-plane verify
 Ctrl-C ends it; everything is kept in %[2]s
 `, stack.URL, c.DataDir)
 	return errors.Join(wait(s.ctx, stack), stack.Stop())

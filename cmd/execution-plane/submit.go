@@ -67,19 +67,7 @@ func (c *watchCmd) Run(s *session) error {
 // follow shows an attempt's progress until it ends, prints its result, and ends
 // with the result's exit code.
 func follow(s *session, api *client.Client, id domain.AttemptID) error {
-	raw, err := waitResult(s, api, id)
-	if err != nil {
-		return err
-	}
-	var r domain.ExecutionResult
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("read the result: %w", err)
-	}
-	if s.isJSON() {
-		err = s.raw(raw)
-	} else {
-		printResult(s.out, r)
-	}
+	r, err := followResult(s, api, id)
 	if err != nil {
 		return err
 	}
@@ -87,6 +75,22 @@ func follow(s *session, api *client.Client, id domain.AttemptID) error {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// followResult shows an attempt's progress until it ends and prints its result.
+func followResult(s *session, api *client.Client, id domain.AttemptID) (r domain.ExecutionResult, err error) {
+	raw, err := waitResult(s, api, id)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return r, fmt.Errorf("read the result: %w", err)
+	}
+	if s.isJSON() {
+		return r, s.raw(raw)
+	}
+	printResult(s.out, r)
+	return r, nil
 }
 
 // waitResult waits for the end; progress goes to the error stream, as a bar on a

@@ -67,7 +67,11 @@ func serveChild(c childConfig) error {
 func runChild(c childConfig) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	a, err := newAgent(c.URL, c.Enrolment, c.StateDir, c.Slots, childLog())
+	connect, err := agent.Dial(c.URL, "execution-plane-e2e")
+	if err != nil {
+		return err
+	}
+	a, err := newAgent(connect, c.Enrolment, c.StateDir, c.Slots, childLog())
 	if err != nil {
 		return err
 	}
@@ -75,12 +79,8 @@ func runChild(c childConfig) error {
 }
 
 // newAgent is the verification runner of this binary.
-func newAgent(url, enrolment, dir string, slots int, log *slog.Logger) (*agent.Agent, error) {
+func newAgent(connect func(string) agent.Plane, enrolment, dir string, slots int, log *slog.Logger) (*agent.Agent, error) {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	connect, err := agent.Dial(url, "execution-plane-e2e")
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +119,22 @@ func (l *lockedBuffer) String() string {
 // startChild starts this binary with a verb; crashAt is a crash point or empty.
 func startChild(t *testing.T, verb, crashAt string, c childConfig) *child {
 	t.Helper()
+	k := newChild(t, verb, crashAt, c)
+	if err := k.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		k.kill()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", verb, strings.TrimSpace(k.log.String()))
+		}
+	})
+	return k
+}
+
+// newChild prepares a child; start starts it.
+func newChild(t *testing.T, verb, crashAt string, c childConfig) *child {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -133,24 +149,26 @@ func startChild(t *testing.T, verb, crashAt string, c childConfig) *child {
 	if k.stdin, err = k.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
+	return k
+}
+
+func (k *child) start() error {
 	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	go func() {
 		defer close(k.done)
 		_ = k.cmd.Wait() // how it ended is in ProcessState
 	}()
-	t.Cleanup(func() {
-		k.kill()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", verb, strings.TrimSpace(k.log.String()))
-		}
-	})
-	return k
+	return nil
 }
 
 // kill ends it at once, as a crash would.
 func (k *child) kill() {
+	if k.cmd.Process == nil {
+		k.stdin.Close()
+		return
+	}
 	_ = k.cmd.Process.Kill() // it may have ended
 	<-k.done
 }
@@ -172,15 +190,6 @@ func (k *child) ends(limit time.Duration) {
 	case <-k.done:
 	case <-time.After(limit):
 		k.t.Fatalf("a child did not end within %s:\n%s", limit, k.log.String())
-	}
-}
-
-func (k *child) running() bool {
-	select {
-	case <-k.done:
-		return false
-	default:
-		return true
 	}
 }
 

@@ -28,14 +28,16 @@ func (w *world) puppet(url string, slots int) *puppet {
 	w.t.Helper()
 	p := &puppet{w: w, id: domain.NewID[domain.RunnerID](uuid.New())}
 	secret := uuid.NewString()
-	r, err := w.client(url, w.enrolment()).Register(w.ctx, newKey(), wire.Registration{
-		RunnerID: p.id, Name: "verification-runner", Version: "1.0.0", JobTypes: []string{"verification"},
-		Actions: []string{"verify.tcp.connect"}, Isolation: []string{"process"}, Slots: slots, TokenSHA256: sha(secret),
-		BinarySHA256: sha("puppet"),
+	c, key := w.client(url, w.enrolment()), newKey()
+	var r wire.Registered
+	w.insist("the runner is let in", func() (err error) {
+		r, err = c.Register(w.ctx, key, wire.Registration{
+			RunnerID: p.id, Name: "verification-runner", Version: "1.0.0", JobTypes: []string{"verification"},
+			Actions: []string{"verify.tcp.connect"}, Isolation: []string{"process"}, Slots: slots, TokenSHA256: sha(secret),
+			BinarySHA256: sha("puppet"),
+		})
+		return err
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	p.client = w.client(url, "ep_"+r.TokenID.String()+"_"+secret)
 	return p
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -168,13 +170,34 @@ func (s *Stack) startPlane(ctx, run context.Context, o Options) error {
 		}
 	}()
 	s.closers = append(s.closers, func() error { stop(); <-done; p.Close(); return nil })
-	if s.ControlPlaneToken, err = plane.IssueToken(ctx, p.Commands, "local control plane", domain.RoleControlPlane); err != nil {
-		return fmt.Errorf("make a token: %w", err)
+	if s.ControlPlaneToken, err = s.token(ctx, o.Dir, "token", domain.RoleControlPlane); err != nil {
+		return err
 	}
-	if s.OperatorToken, err = plane.IssueToken(ctx, p.Commands, "local operator", domain.RoleOperator); err != nil {
-		return fmt.Errorf("make a token: %w", err)
+	s.OperatorToken, err = s.token(ctx, o.Dir, "operator-token", domain.RoleOperator)
+	return err
+}
+
+// token makes a bearer token for whoever started the stack. A stack that keeps its
+// data keeps its tokens too, in files that only this user reads.
+func (s *Stack) token(ctx context.Context, dir, file, role string) (string, error) {
+	path := filepath.Join(dir, file)
+	if dir != "" {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			return strings.TrimSpace(string(b)), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("read a token: %w", err)
+		}
 	}
-	return nil
+	token, err := plane.IssueToken(ctx, s.Plane.Commands, "local "+role, role)
+	if err == nil && dir != "" {
+		err = os.WriteFile(path, []byte(token+"\n"), 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	return token, nil
 }
 
 func (s *Stack) startRunner(ctx, run context.Context, o Options) error {

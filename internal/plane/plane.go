@@ -256,6 +256,9 @@ func (p *Plane) serve(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	err := srv.Shutdown(grace)
+	if err != nil {
+		err = errors.Join(err, srv.Close()) // whoever is still there would outlive the pool
+	}
 	if serr := <-done; !errors.Is(serr, http.ErrServerClosed) {
 		err = errors.Join(err, serr)
 	}

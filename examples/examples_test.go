@@ -1,0 +1,177 @@
+// Package examples_test holds the examples to the product: every JobSpec decodes
+// strictly and is valid, the demo policy decides on each as its file says, and
+// the policy folder loads.
+package examples_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/strictjson"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
+)
+
+// denied are the examples that policy is to refuse, and why.
+var denied = map[string]string{"denied-by-policy.yaml": policy.CodeTargetNotAllowed}
+
+func TestJobSpecs(t *testing.T) {
+	files, err := filepath.Glob("*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	wrapped := 0
+	for _, name := range files {
+		t.Run(name, func(t *testing.T) {
+			spec, inWrapper := read(t, name)
+			if inWrapper {
+				wrapped++
+			}
+			for _, v := range spec.Validate(domain.DefaultControlLimits()) {
+				t.Errorf("%s %s", v.Pointer, v.Message)
+			}
+			action, known := runners.Catalogue().Lookup(spec.Action)
+			if !known {
+				t.Fatalf("action %q is not in the catalogue", spec.Action)
+			}
+			if spec.Controls.TimeoutSeconds < int(action.MinTimeout.Seconds()) {
+				t.Errorf("timeout_seconds is %d, the action needs %s", spec.Controls.TimeoutSeconds, action.MinTimeout)
+			}
+			for _, v := range runners.Catalogue().ValidateParameters(spec.Action, spec.Inputs.Parameters) {
+				t.Errorf("/inputs/parameters%s %s", v.Pointer, v.Message)
+			}
+			verdict := decide(t, policy.BuiltinDev(), spec)
+			var reasons []string
+			for _, r := range verdict.Reasons {
+				reasons = append(reasons, r.Code)
+			}
+			if got := strings.Join(reasons, ","); got != denied[name] {
+				t.Errorf("the policy of serve --dev refuses for %q, want %q", got, denied[name])
+			}
+			head, err := os.ReadFile(name)
+			if err != nil || !bytes.Contains(head, []byte("# ")) || !bytes.Contains(head, []byte("execution-plane submit -f examples/"+name)) {
+				t.Errorf("the file does not say what it shows and how it is submitted (%v)", err)
+			}
+		})
+	}
+	if wrapped == 0 {
+		t.Error("no example shows the wrapper job_spec")
+	}
+	for name := range denied {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// read decodes as the service does, after doing what the command line does: the
+// wrapper is taken off and a missing attempt_id is made.
+func read(t *testing.T, name string) (spec domain.JobSpec, wrapped bool) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := yaml.YAMLToJSON(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(j, &top); err != nil {
+		t.Fatal(err)
+	}
+	if inner, ok := top["job_spec"]; ok && len(top) == 1 {
+		wrapped, j, top = true, inner, nil
+		if err := json.Unmarshal(inner, &top); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := strictjson.Unmarshal(j, &spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := top["attempt_id"]; !ok {
+		spec.AttemptID = domain.NewID[domain.AttemptID](uuid.New())
+	}
+	return spec, wrapped
+}
+
+func decide(t *testing.T, b *policy.Bundle, spec domain.JobSpec) policy.Verdict {
+	t.Helper()
+	var resources []runners.Resource
+	for _, r := range spec.Target.Resources {
+		x := runners.Resource{ID: r.ResourceID}
+		if r.Binding != nil {
+			x.Address, x.Port = r.Binding.Address, r.Binding.Port
+		}
+		resources = append(resources, x)
+	}
+	targets, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, resources)
+	for _, v := range bad {
+		t.Errorf("%s %s", v.Pointer, v.Message)
+	}
+	in := policy.Input{
+		Action: spec.Action, JobType: spec.JobType, Environment: spec.Target.Environment, Runner: spec.RunnerName(), Isolation: spec.Isolation(),
+		RetryPolicyRef: spec.Controls.RetryPolicyRef, AllowedCommandsRef: spec.Controls.AllowedCommandsRef,
+	}
+	for _, x := range targets {
+		in.Targets = append(in.Targets, policy.Target{ResourceID: x.ResourceID, Host: x.Host, Port: x.Port})
+	}
+	return b.Decide(in)
+}
+
+func TestPolicyFolder(t *testing.T) {
+	b, err := policy.Load(os.DirFS("policy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pool := range []string{"default", "prod"} {
+		if _, ok := b.Pool(pool); !ok {
+			t.Errorf("pool %s is missing", pool)
+		}
+	}
+	// What the built-in bundle has by name, a copy of this one must have too.
+	for _, name := range []string{"", "retry/default", "retry/patient", "retry/once"} {
+		if _, ok := b.Retry(name); !ok {
+			t.Errorf("retry policy %q is missing", name)
+		}
+	}
+	input := func(environment, host string, port uint16) policy.Input {
+		return policy.Input{
+			Action: runners.VerifyHTTPEndpoint, JobType: runners.TypeVerification, Environment: environment, Runner: "verification-runner",
+			AllowedCommandsRef: "policy/approved-commands", Targets: []policy.Target{{ResourceID: "x", Host: host, Port: port}},
+		}
+	}
+	for _, c := range []struct {
+		environment, host string
+		port              uint16
+		allowed           bool
+	}{
+		{"prod", "billing.svc.example.internal", 8443, true},
+		{"stage", "10.20.3.4", 443, true},
+		{"stage", "10.21.3.4", 443, false},
+		{"prod", "10.20.3.4", 22, false},
+		{"dev", "10.20.3.4", 443, false},
+		{"prod", "www.example.com", 443, true},
+		{"prod", "169.254.169.254", 80, false},
+		{"dev", "serve", 8080, true},
+		{"dev", "127.0.0.1", 8080, false},
+	} {
+		if v := b.Decide(input(c.environment, c.host, c.port)); v.Allow != c.allowed {
+			t.Errorf("%s port %d in %s: allow is %t %v", c.host, c.port, c.environment, v.Allow, v.Reasons)
+		}
+	}
+	approve := func(version string) bool {
+		return b.ApproveRunner(policy.Implementation{Name: "verification-runner", JobType: runners.TypeVerification, Version: version}).Allow
+	}
+	if !approve("1.0.0") || approve("2.0.0") || approve("0.9.0") {
+		t.Error("the runner rule does not pin versions 1.x")
+	}
+}
