@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
@@ -52,6 +53,9 @@ func attemptFilter(q query) (f projections.AttemptFilter, err error) {
 	}
 	if len(f.AttemptPrefix) > 36 || strings.Trim(f.AttemptPrefix, "0123456789abcdef-") != "" {
 		return f, malformed("query_value", fmt.Sprintf("the query parameter id_prefix is %s; it is the beginning of an attempt_id", quote(f.AttemptPrefix)), "")
+	}
+	if f.Status != "" && !slices.Contains(domain.PublicStates(), f.Status) {
+		return f, malformed("query_value", fmt.Sprintf("the query parameter status is %s; it is one of %s", quote(f.Status), strings.Join(domain.PublicStates(), ", ")), "")
 	}
 	if f.Since, err = q.time("since"); err != nil {
 		return f, err

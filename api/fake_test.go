@@ -203,6 +203,10 @@ func (w *world) Stop(_ context.Context, m commands.Meta, _ domain.AttemptID, _ d
 	return w.attempt, w.note(m, text)
 }
 
+func (w *world) Redecide(context.Context, string, *policy.Bundle) (policy.Verdict, error) {
+	return policy.Verdict{InputDigest: "another"}, nil
+}
+
 func (w *world) Requeue(_ context.Context, m commands.Meta, _ domain.AttemptID, text string) (domain.Attempt, error) {
 	return w.attempt, w.note(m, text)
 }

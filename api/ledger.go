@@ -12,6 +12,7 @@ import (
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/policy"
 )
 
 // streamPage is how many events are read at once.
@@ -121,11 +122,19 @@ func (s *server) text(ctx context.Context, ref domain.TextRef) (string, error) {
 	return string(t.Bytes), err
 }
 
-// lastVerdict is the latest policy verdict in the attempt's stream.
+// lastVerdict is the latest policy verdict in the attempt's stream. Events keep
+// codes only; the details of a refusal come from deciding again, with the bundle
+// and on the input that the event names.
 func (s *server) lastVerdict(ctx context.Context, id domain.AttemptID) (*wire.PolicyVerdict, error) {
 	var out *wire.PolicyVerdict
+	var spec domain.TextRef
+	var input string
 	err := s.walk(ctx, id, func(_ eventstore.Event, d domain.Event) (bool, error) {
+		if c, ok := d.(domain.Created); ok {
+			spec = c.SpecText
+		}
 		if p, ok := d.(domain.PolicyDecided); ok {
+			input = p.InputDigest
 			out = &wire.PolicyVerdict{Verdict: p.Verdict, BundleDigest: p.BundleDigest, Rules: list(p.Rules), Reasons: []wire.PolicyReason{}}
 			for _, code := range p.Reasons {
 				out.Reasons = append(out.Reasons, wire.PolicyReason{Code: code})
@@ -133,7 +142,30 @@ func (s *server) lastVerdict(ctx context.Context, id domain.AttemptID) (*wire.Po
 		}
 		return true, nil
 	})
+	if err == nil && out != nil && out.Verdict == "deny" {
+		if v := s.redecided(ctx, spec, out.BundleDigest); v != nil && v.InputDigest == input {
+			out = verdictOf(*v)
+		}
+	}
 	return out, err
+}
+
+// redecided decides again; nil where the bundle or the spec cannot be had now: the
+// codes say enough then.
+func (s *server) redecided(ctx context.Context, spec domain.TextRef, digest string) *policy.Verdict {
+	archive, err := s.Policies.Archive(ctx, digest)
+	if err != nil {
+		return nil
+	}
+	b, err := policy.Open(archive)
+	if err != nil {
+		return nil
+	}
+	v, err := s.Commands.Redecide(ctx, string(spec), b)
+	if err != nil {
+		return nil
+	}
+	return &v
 }
 
 // idleFeed waits a moment before the feed is looked at again.

@@ -10,6 +10,7 @@ import (
 	"github.com/platform-core/execution-plane-service/dispatch"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
@@ -22,6 +23,8 @@ type Commands interface {
 	Stop(ctx context.Context, m commands.Meta, id domain.AttemptID, reason domain.StopReason, text string) (domain.Attempt, error)
 	Requeue(ctx context.Context, m commands.Meta, id domain.AttemptID, text string) (domain.Attempt, error)
 	Attempt(ctx context.Context, id domain.AttemptID) (domain.Attempt, error)
+	// Redecide asks a bundle again about an accepted JobSpec, named by its text's digest.
+	Redecide(ctx context.Context, specText string, b *policy.Bundle) (policy.Verdict, error)
 
 	Start(ctx context.Context, m commands.Meta, call commands.LeaseCall, isolation string) (domain.Attempt, error)
 	Report(ctx context.Context, m commands.Meta, parts []commands.LeaseReport) []commands.ReportResult

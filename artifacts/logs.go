@@ -39,6 +39,11 @@ func (l *Logs) Read(ctx context.Context, id domain.AttemptID, stream string, off
 	if err != nil {
 		return nil, false, err
 	}
+	if len(chunks) == 0 && offset > 0 {
+		if err := l.within(ctx, id, stream, offset); err != nil {
+			return nil, false, err
+		}
+	}
 	at, more := offset, false
 	for n, c := range chunks {
 		if c.LogOffset > at {
@@ -63,6 +68,15 @@ func (l *Logs) Read(ctx context.Context, id domain.AttemptID, stream string, off
 		more = true
 	}
 	return data, v.Phase == string(domain.PhaseClosed) && !more, nil
+}
+
+// within refuses an offset that lies beyond what is stored.
+func (l *Logs) within(ctx context.Context, id domain.AttemptID, stream string, offset int64) error {
+	have, err := l.Reads.LogEnd(ctx, id, stream)
+	if err == nil && offset > have {
+		err = domain.ErrLogOffset.With("offset", have)
+	}
+	return err
 }
 
 // chunk reads a chunk back and checks it against the ledger's digest.

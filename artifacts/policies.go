@@ -26,14 +26,16 @@ const maxPolicyArchive = 16 << 20
 
 func policyKey(digest string) string { return "policy/" + digest }
 
-// Keep stores a bundle. It is in memory at once, so that runners are served
-// while object storage is away; the error says that it is not durable yet.
+// NewPolicies serves active from memory from the first moment, so that runners go
+// on deciding while object storage is away.
+func NewPolicies(o Objects, active *policy.Bundle) *Policies {
+	return &Policies{Objects: o, seen: map[string][]byte{active.Digest(): active.Bytes()}}
+}
+
+// Keep makes a bundle durable and serves it.
 func (p *Policies) Keep(ctx context.Context, b *policy.Bundle) error {
 	archive := b.Bytes()
 	p.mu.Lock()
-	if p.seen == nil {
-		p.seen = map[string][]byte{}
-	}
 	p.seen[b.Digest()] = archive
 	p.mu.Unlock()
 	err := p.Objects.Put(ctx, policyKey(b.Digest()), bytes.NewReader(archive), int64(len(archive)), bundle.Sum(archive), objects.PutOptions{ContentType: "application/octet-stream"})

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
@@ -40,51 +40,91 @@ type Sealer struct {
 	Woken func() <-chan struct{}
 	Log   *slog.Logger
 
-	waiting atomic.Int64 // attempts that could not be sealed at the last look
+	trouble trouble
 }
 
 const (
 	sealerLease    = "sealer"
-	sealerTerm     = 10 * time.Second
+	emptyLease     = "empty-bundles"
+	workTerm       = 10 * time.Second
 	sealEvery      = time.Second
-	sealPage       = 64
+	sealPage       = 256
 	sealParallel   = 4
+	sealLongest    = 10 * time.Minute // one attempt's bundle; then others have their turn
 	emptyReader    = "empty-bundles"
 	emptyBatch     = 200
+	emptyRounds    = 5 // batches between two looks at the row lease
 	leastSealPause = 20 * time.Millisecond
+	firstRetry     = time.Second
+	lastRetry      = 30 * time.Second
 )
 
-// Waiting is how many attempts could not be sealed at the last look, for metrics.
-func (w *Sealer) Waiting() int64 { return w.waiting.Load() }
+// Waiting is how many attempts could not be sealed when they were tried last, for
+// metrics.
+func (w *Sealer) Waiting() int64 { return w.trouble.count() }
 
-// Run seals until ctx ends.
+// Run seals until ctx ends. Empty bundles are written beside it, so that neither
+// waits for the other.
 func (w *Sealer) Run(ctx context.Context) error {
-	var term int64
-	defer func() {
-		if term != 0 {
-			release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			if err := w.Leases.ReleaseLease(release, sealerLease, w.Holder, term); err != nil {
-				w.Log.InfoContext(ctx, "giving up the sealer lease failed; it runs out by itself", "error", err)
-			}
+	var wg sync.WaitGroup
+	wg.Go(func() { w.hold(ctx, sealerLease, w.sealAll) })
+	wg.Go(func() { w.hold(ctx, emptyLease, w.writeAllEmpty) })
+	wg.Wait()
+	return nil
+}
+
+// hold runs work whenever it has the named row lease, until ctx ends. The lease is
+// renewed while work runs; if it is lost, work's context ends.
+func (w *Sealer) hold(ctx context.Context, name string, work func(context.Context)) {
+	for ctx.Err() == nil {
+		term, ok, err := w.Leases.AcquireLease(ctx, name, w.Holder, workTerm)
+		if err != nil && ctx.Err() == nil {
+			w.Log.WarnContext(ctx, "a row lease cannot be taken", "lease", name, "error", err)
 		}
-	}()
-	for {
-		woken := w.Woken()
-		if w.hold(ctx, &term) {
-			if err := w.Once(ctx); err != nil && ctx.Err() == nil {
-				w.Log.WarnContext(ctx, "sealing had trouble; it is tried again", "error", err)
-			}
+		if !ok || err != nil {
+			pause(ctx, sealEvery, nil)
+			continue
 		}
-		if !pause(ctx, woken) {
-			return nil
+		held, lose := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer lose()
+			w.renew(held, name, term)
+		})
+		work(held)
+		lose()
+		wg.Wait()
+		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		if err := w.Leases.ReleaseLease(release, name, w.Holder, term); err != nil {
+			w.Log.InfoContext(ctx, "giving up a row lease failed; it runs out by itself", "lease", name, "error", err)
+		}
+		cancel()
+	}
+}
+
+// renew prolongs a row lease until ctx ends or the lease is another's.
+func (w *Sealer) renew(ctx context.Context, name string, term int64) {
+	last := time.Now()
+	for pause(ctx, workTerm/4, nil) {
+		asked := time.Now()
+		limited, cancel := context.WithTimeout(ctx, workTerm/4)
+		ok, err := w.Leases.RenewLease(limited, name, w.Holder, term, workTerm)
+		cancel()
+		switch {
+		case err == nil && !ok:
+			return
+		case err == nil:
+			last = asked
+		case ctx.Err() == nil && time.Since(last) > workTerm:
+			w.Log.WarnContext(ctx, "a row lease cannot be renewed", "lease", name, "error", err)
+			return
 		}
 	}
 }
 
-// pause waits for a wake or the next look; false when ctx ended.
-func pause(ctx context.Context, woken <-chan struct{}) bool {
-	t := time.NewTimer(sealEvery)
+// pause waits for a wake or until d is over; false when ctx ended.
+func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -92,65 +132,187 @@ func pause(ctx context.Context, woken <-chan struct{}) bool {
 	case <-t.C:
 		return true
 	case <-woken:
-	}
-	// Wakes come in flocks: a moment gathers them.
-	s := time.NewTimer(leastSealPause)
-	defer s.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-s.C:
-		return true
+		// Wakes come in flocks: a moment gathers them.
+		return pause(ctx, leastSealPause, nil)
 	}
 }
 
-func (w *Sealer) hold(ctx context.Context, term *int64) bool {
-	if *term != 0 {
-		ok, err := w.Leases.RenewLease(ctx, sealerLease, w.Holder, *term, sealerTerm)
-		if ok && err == nil {
-			return true
+// sealAll looks for attempts to seal until ctx ends. A look starts what it finds
+// and does not wait for it: an attempt that takes long holds up one slot only.
+func (w *Sealer) sealAll(ctx context.Context) {
+	run := newSealRun(w)
+	defer run.wait()
+	for {
+		woken := w.Woken()
+		if err := run.look(ctx); err != nil && ctx.Err() == nil {
+			w.Log.WarnContext(ctx, "attempts to seal cannot be listed; it is tried again", "error", err)
 		}
-		*term = 0
+		if !pause(ctx, sealEvery, woken) {
+			return
+		}
 	}
-	got, ok, err := w.Leases.AcquireLease(ctx, sealerLease, w.Holder, sealerTerm)
-	if err != nil && ctx.Err() == nil {
-		w.Log.WarnContext(ctx, "the sealer lease cannot be taken", "error", err)
-	}
-	if ok && err == nil {
-		*term = got
-		return true
-	}
-	return false
 }
 
-// Once seals what can be sealed now.
+// Once seals what can be sealed now, whatever failed before, and returns what
+// failed.
 func (w *Sealer) Once(ctx context.Context) error {
-	now, err := w.Reads.Now(ctx)
+	run := newSealRun(w)
+	run.all = true
+	err := run.look(ctx)
+	run.wait()
+	return errors.Join(append(run.failed, err)...)
+}
+
+// sealRun starts seals, each attempt once at a time.
+type sealRun struct {
+	w     *Sealer
+	all   bool // also those whose next try is not due
+	slots chan struct{}
+	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	busy   map[domain.AttemptID]bool // guarded by mu
+	failed []error                   // the first of them; guarded by mu
+}
+
+const maxFailed = 16 // errors that Once tells
+
+func newSealRun(w *Sealer) *sealRun {
+	return &sealRun{w: w, slots: make(chan struct{}, sealParallel), busy: map[domain.AttemptID]bool{}}
+}
+
+func (r *sealRun) wait() { r.wg.Wait() }
+
+// look goes once over all attempts that may be sealed and starts those whose turn
+// it is.
+func (r *sealRun) look(ctx context.Context) error {
+	now, err := r.w.Reads.Now(ctx)
 	if err != nil {
 		return err
 	}
-	ids, err := w.Reads.SealableAttempts(ctx, now, sealPage)
-	if err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	var failed []error
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, sealParallel)
-	for _, id := range ids {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := w.Seal(ctx, id); err != nil {
-				mu.Lock()
-				failed = append(failed, err)
-				mu.Unlock()
+	listed := map[domain.AttemptID]bool{}
+	var after *projections.Sealable
+	for {
+		page, err := r.w.Reads.SealableAttempts(ctx, now, after, sealPage)
+		if err != nil {
+			return err
+		}
+		for _, x := range page {
+			id := domain.NewID[domain.AttemptID](x.AttemptID)
+			listed[id] = true
+			if !r.all && !r.w.trouble.due(id, time.Now()) {
+				continue
 			}
-		})
+			if !r.start(ctx, id) {
+				return ctx.Err()
+			}
+		}
+		if len(page) < sealPage {
+			r.w.trouble.keep(listed)
+			return nil
+		}
+		after = &page[len(page)-1]
 	}
-	wg.Wait()
-	w.waiting.Store(int64(len(failed)))
-	return errors.Join(append(failed, w.writeEmpty(ctx))...)
+}
+
+// start seals an attempt as soon as a slot is free; false if ctx ended before.
+func (r *sealRun) start(ctx context.Context, id domain.AttemptID) bool {
+	r.mu.Lock()
+	busy := r.busy[id]
+	r.busy[id] = true
+	r.mu.Unlock()
+	if busy {
+		return true
+	}
+	done := func() {
+		r.mu.Lock()
+		delete(r.busy, id)
+		r.mu.Unlock()
+	}
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		done()
+		return false
+	}
+	r.wg.Go(func() {
+		defer func() { <-r.slots }()
+		defer done()
+		r.seal(ctx, id)
+	})
+	return true
+}
+
+func (r *sealRun) seal(ctx context.Context, id domain.AttemptID) {
+	limited, cancel := context.WithTimeout(ctx, sealLongest)
+	defer cancel()
+	err := r.w.Seal(limited, id)
+	if err == nil {
+		r.w.trouble.over(id)
+		return
+	}
+	if ctx.Err() != nil {
+		return // the lease or the process ended; the attempt is not to blame
+	}
+	wait := r.w.trouble.again(id, time.Now())
+	r.w.Log.WarnContext(ctx, "an attempt cannot be sealed; it is tried again", "attempt_id", id.String(), "in", wait, "error", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failed) < maxFailed {
+		r.failed = append(r.failed, fmt.Errorf("seal attempt %s: %w", id, err))
+	}
+}
+
+// trouble remembers which attempts could not be sealed, and when each is tried
+// again: the longer, the more often it failed.
+type trouble struct {
+	mu  sync.Mutex
+	all map[domain.AttemptID]retry // guarded by mu
+}
+
+type retry struct {
+	at    time.Time
+	pause time.Duration
+}
+
+func (t *trouble) due(id domain.AttemptID, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !now.Before(t.all[id].at)
+}
+
+func (t *trouble) again(id domain.AttemptID, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[domain.AttemptID]retry{}
+	}
+	d := min(max(firstRetry, 2*t.all[id].pause), lastRetry)
+	t.all[id] = retry{now.Add(d), d}
+	return d
+}
+
+func (t *trouble) over(id domain.AttemptID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, id)
+}
+
+// keep forgets all attempts but those listed.
+func (t *trouble) keep(listed map[domain.AttemptID]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range t.all {
+		if !listed[id] {
+			delete(t.all, id)
+		}
+	}
+}
+
+func (t *trouble) count() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return int64(len(t.all))
 }
 
 // Seal seals one attempt, if it may be sealed.
@@ -162,30 +324,49 @@ func (w *Sealer) Seal(ctx context.Context, id domain.AttemptID) error {
 	return err
 }
 
-// writeEmpty follows the feed and writes the canonical empty bundles under the
-// digest that their events name.
-func (w *Sealer) writeEmpty(ctx context.Context) error {
+// writeAllEmpty follows the feed until ctx ends.
+func (w *Sealer) writeAllEmpty(ctx context.Context) {
+	for {
+		more, err := w.writeEmpty(ctx)
+		if err != nil && ctx.Err() == nil {
+			w.Log.WarnContext(ctx, "empty bundles cannot be written; it is tried again", "error", err)
+		}
+		wait := sealEvery
+		if more && err == nil {
+			wait = 0
+		}
+		if !pause(ctx, wait, nil) {
+			return
+		}
+	}
+}
+
+// writeEmpty follows the feed for a bounded number of batches and writes the
+// canonical empty bundles under the digest that their events name. more says that
+// the feed goes on.
+func (w *Sealer) writeEmpty(ctx context.Context) (more bool, err error) {
 	at, err := w.Reads.Checkpoint(ctx, emptyReader)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for {
+	for range emptyRounds {
 		events, err := w.Feed.ReadFeed(ctx, at, emptyBatch)
 		if err != nil || len(events) == 0 {
-			return err
+			return false, err
 		}
 		for _, f := range events {
 			if f.Event.Type == (domain.Sealed{}).EventType() {
 				if err := w.writeEmptyOf(ctx, f.Event); err != nil {
-					return err
+					return false, err
 				}
 			}
 			at = f.Cursor
 		}
 		if err := w.Reads.SetCheckpoint(ctx, emptyReader, at); err != nil {
-			return err
+			return false, err
 		}
 	}
+	return true, nil
 }
 
 func (w *Sealer) writeEmptyOf(ctx context.Context, e eventstore.Event) error {

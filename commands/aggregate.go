@@ -10,6 +10,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/broken"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/projections"
 )
@@ -85,6 +86,9 @@ func attemptOnce[S any](ctx context.Context, s *Service, ag aggregate[S], stream
 	if err != nil {
 		return result[S]{}, fmt.Errorf("load %s: %w", stream, err)
 	}
+	if broken.On("no_idempotency") {
+		loaded.Done = nil
+	}
 	if loaded.Done != nil && (loaded.Done.Stream != stream || loaded.Done.CommandDigest != m.Digest) {
 		return result[S]{}, ErrReused(m, *loaded.Done)
 	}
@@ -97,7 +101,11 @@ func attemptOnce[S any](ctx context.Context, s *Service, ag aggregate[S], stream
 		r.Receipt, r.Repeated = *loaded.Done, true
 		return r, nil
 	}
-	d, err := decide(before, loaded.Now)
+	now := loaded.Now
+	if broken.On("local_clock") {
+		now = time.Now()
+	}
+	d, err := decide(before, now)
 	if err != nil || len(d.events) == 0 {
 		return r, err
 	}
@@ -165,6 +173,9 @@ func prepare[S any](ag aggregate[S], stream eventstore.StreamID, loaded eventsto
 		CommandID: m.CommandID.UUID(), CommandDigest: m.Digest, Actor: m.Actor, TraceParent: m.TraceParent,
 		Events: events, State: state, StateVersion: ag.stateVersion,
 		Rows: ag.changes(before, after, d.events, loaded.Now), Texts: d.texts,
+	}
+	if broken.On("rows_forgotten") && len(d.events) == 1 {
+		a.Rows = nil
 	}
 	if ag.closed != nil {
 		a.Close = ag.closed(after)

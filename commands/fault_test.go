@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,6 +35,10 @@ func doing(f func(ctx context.Context) error) func(context.Context) (any, error)
 }
 
 func everyCommand() []command {
+	return slices.Concat(attemptCommands(), runnerCommands(), otherCommands())
+}
+
+func attemptCommands() []command {
 	return []command{
 		{name: "submit", events: 2, make: func(b *bench) func(context.Context) (any, error) {
 			spec, raw := newSpec()
@@ -59,6 +64,40 @@ func everyCommand() []command {
 				return b.s.Offer(ctx, id, text, domain.Offer{RunnerID: runner, Pool: "default", TokenSHA256: sha("token")})
 			}
 		}},
+		{name: "requeue", events: 1, make: func(b *bench) func(context.Context) (any, error) {
+			id, _ := b.offered(b.enrolled())
+			m := meta("requeue")
+			return func(ctx context.Context) (any, error) { return b.s.Requeue(ctx, m, id, "it hangs") }
+		}},
+		{name: "stop while it runs", events: 1, make: func(b *bench) func(context.Context) (any, error) {
+			id, _ := b.started(b.enrolled())
+			m := meta("stop")
+			return func(ctx context.Context) (any, error) { return b.s.Stop(ctx, m, id, domain.StopCancel, "enough") }
+		}},
+		{name: "stop while it waits", events: 3, make: func(b *bench) func(context.Context) (any, error) {
+			id := b.submitted()
+			m := meta("stop")
+			return func(ctx context.Context) (any, error) { return b.s.Stop(ctx, m, id, domain.StopCancel, "enough") }
+		}},
+		{name: "tick", events: 1, make: func(b *bench) func(context.Context) (any, error) {
+			id, _ := b.offered(b.enrolled())
+			b.pass(domain.FastProfile().Offer)
+			return func(ctx context.Context) (any, error) { return b.s.Tick(ctx, id, commands.TickOptions{}) }
+		}},
+		{name: "seal", events: 2, make: func(b *bench) func(context.Context) (any, error) {
+			id := b.finished(b.enrolled())
+			return func(ctx context.Context) (any, error) {
+				return b.s.Seal(ctx, id, func(domain.Attempt, time.Time) (domain.Sealed, error) {
+					return domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: sha("m")}, nil
+				})
+			}
+		}},
+	}
+}
+
+// runnerCommands are the writes of a runner under its lease.
+func runnerCommands() []command {
+	return []command{
 		{name: "start", events: 1, make: func(b *bench) func(context.Context) (any, error) {
 			_, call := b.offered(b.enrolled())
 			m := meta("start")
@@ -110,34 +149,11 @@ func everyCommand() []command {
 			m := meta("release")
 			return doing(func(ctx context.Context) error { return b.s.Release(ctx, m, call, "declined") })
 		}},
-		{name: "requeue", events: 1, make: func(b *bench) func(context.Context) (any, error) {
-			id, _ := b.offered(b.enrolled())
-			m := meta("requeue")
-			return func(ctx context.Context) (any, error) { return b.s.Requeue(ctx, m, id, "it hangs") }
-		}},
-		{name: "stop while it runs", events: 1, make: func(b *bench) func(context.Context) (any, error) {
-			id, _ := b.started(b.enrolled())
-			m := meta("stop")
-			return func(ctx context.Context) (any, error) { return b.s.Stop(ctx, m, id, domain.StopCancel, "enough") }
-		}},
-		{name: "stop while it waits", events: 3, make: func(b *bench) func(context.Context) (any, error) {
-			id := b.submitted()
-			m := meta("stop")
-			return func(ctx context.Context) (any, error) { return b.s.Stop(ctx, m, id, domain.StopCancel, "enough") }
-		}},
-		{name: "tick", events: 1, make: func(b *bench) func(context.Context) (any, error) {
-			id, _ := b.offered(b.enrolled())
-			b.pass(domain.FastProfile().Offer)
-			return func(ctx context.Context) (any, error) { return b.s.Tick(ctx, id, commands.TickOptions{}) }
-		}},
-		{name: "seal", events: 2, make: func(b *bench) func(context.Context) (any, error) {
-			id := b.finished(b.enrolled())
-			return func(ctx context.Context) (any, error) {
-				return b.s.Seal(ctx, id, func(domain.Attempt, time.Time) (domain.Sealed, error) {
-					return domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: sha("m")}, nil
-				})
-			}
-		}},
+	}
+}
+
+func otherCommands() []command {
+	return []command{
 		{name: "change runner", events: 1, make: func(b *bench) func(context.Context) (any, error) {
 			runner, m := b.enrolled(), meta("pause")
 			return func(ctx context.Context) (any, error) {

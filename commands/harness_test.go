@@ -29,10 +29,12 @@ type bench struct {
 	store *memory.Store
 	s     *commands.Service
 
+	config commands.Config
 	mu     sync.Mutex
 	now    time.Time
 	before error // of the next append; nothing of it is stored
 	after  error // of the next append; all of it is stored
+	swept  time.Time
 }
 
 var errBroken = fmt.Errorf("the connection broke: %w", eventstore.ErrUnavailable)
@@ -51,15 +53,19 @@ func newBench(t *testing.T, change ...func(*commands.Config)) *bench {
 	}
 	b.store = memory.Open(projections.Tables(), memory.Options{Now: b.clock, FailBefore: take(&b.before), FailAfter: take(&b.after)})
 	c := commands.Config{
-		Store: b.store, Index: rowIndex{b.store}, Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
+		Store: b.store, Index: benchIndex{rowIndex{b.store}, b}, Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
 		Profile: domain.FastProfile(), Limits: domain.DefaultControlLimits(), StorageBase: "s3://bucket/",
 	}
 	for _, f := range change {
 		f(&c)
 	}
+	b.config = c
 	b.s = commands.New(c)
 	return b
 }
+
+// newService is another replica on the bench's store.
+func newService(b *bench) *commands.Service { return commands.New(b.config) }
 
 func (b *bench) clock() time.Time {
 	b.mu.Lock()
@@ -82,6 +88,25 @@ func (b *bench) breakNext(persisted bool) {
 	} else {
 		b.before = errBroken
 	}
+}
+
+// sweeps notes a sweep, as a sweeper does that found nothing.
+func (b *bench) sweeps() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.swept = b.now
+}
+
+// benchIndex is rowIndex and the sweeps that the test notes.
+type benchIndex struct {
+	rowIndex
+	b *bench
+}
+
+func (i benchIndex) SweptAt(context.Context) (time.Time, error) {
+	i.b.mu.Lock()
+	defer i.b.mu.Unlock()
+	return i.b.swept, nil
 }
 
 // rowIndex answers from the rows that the appends wrote.

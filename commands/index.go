@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/projections"
@@ -11,6 +12,11 @@ import (
 func NewIndex(r *projections.Reader) Index { return readerIndex{r} }
 
 type readerIndex struct{ *projections.Reader }
+
+func (i readerIndex) SweptAt(ctx context.Context) (time.Time, error) {
+	_, last, err := i.SweepTimes(ctx, projections.TimerSweep)
+	return last, err
+}
 
 func (i readerIndex) Lease(ctx context.Context, id domain.LeaseID) (LeaseRecord, error) {
 	v, err := i.LeaseByID(ctx, id)

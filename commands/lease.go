@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,8 +30,26 @@ func (s *Service) onLease(ctx context.Context, m Meta, call LeaseCall, kind stri
 		}
 		return result[domain.Attempt]{}, err
 	}
-	r, err := carryOut(ctx, s, attempts, AttemptStream(rec.AttemptID), m, eventstore.ClassUrgent,
-		func(a domain.Attempt, now time.Time) (decision, error) { return decide(a, f, now) })
+	run := func(p domain.Presence) (result[domain.Attempt], error) {
+		return carryOut(ctx, s, attempts, AttemptStream(rec.AttemptID), m, eventstore.ClassUrgent,
+			func(a domain.Attempt, now time.Time) (decision, error) {
+				f.ResumedAt = p.Since(now)
+				return decide(a, f, now)
+			})
+	}
+	p, err := s.presenceWithin(ctx, presenceFor)
+	if err != nil {
+		return result[domain.Attempt]{}, err
+	}
+	r, err := run(p)
+	if errors.Is(err, domain.ErrLeaseLost) {
+		// The service may have come back since the cached presence was read.
+		if fresh, ferr := s.Presence(ctx); ferr != nil {
+			return r, ferr
+		} else if fresh.ResumedAt.After(p.ResumedAt) {
+			r, err = run(fresh)
+		}
+	}
 	if err != nil {
 		s.noteRefusal(ctx, call.RunnerID, rec, kind, err)
 		if errors.Is(err, domain.ErrLeaseLost) {
@@ -45,7 +62,8 @@ func (s *Service) onLease(ctx context.Context, m Meta, call LeaseCall, kind stri
 	return r, err
 }
 
-// fence checks a call against the lease index.
+// fence checks a call against the lease index. The caller sets ResumedAt, by the
+// clock of its decision.
 func (s *Service) fence(ctx context.Context, call LeaseCall) (LeaseRecord, domain.Fence, error) {
 	rec, err := s.Index.Lease(ctx, call.LeaseID)
 	if err != nil {
@@ -59,11 +77,7 @@ func (s *Service) fence(ctx context.Context, call LeaseCall) (LeaseRecord, domai
 	if call.Epoch != rec.Epoch {
 		return LeaseRecord{}, domain.Fence{}, &domain.Error{Kind: domain.KindMalformed, Code: "lease_epoch", Message: "Lease-Epoch is not this lease's epoch", Next: "send the epoch that came with the offer"}
 	}
-	resumed, err := s.ResumedAt(ctx)
-	if err != nil {
-		return rec, domain.Fence{}, err
-	}
-	return rec, domain.Fence{RunnerID: call.RunnerID, Epoch: call.Epoch, TokenSHA256: token, ResumedAt: resumed}, nil
+	return rec, domain.Fence{RunnerID: call.RunnerID, Epoch: call.Epoch, TokenSHA256: token}, nil
 }
 
 // noteRefusal keeps a refused write as a fact of the runner. Its id is derived,
@@ -89,35 +103,4 @@ func (s *Service) noteRefusal(ctx context.Context, runner domain.RunnerID, rec L
 	if err != nil {
 		s.Log.WarnContext(ctx, "recording a refused write failed", "runner_id", runner.String(), "attempt_id", rec.AttemptID.String(), "error", err)
 	}
-}
-
-// resumedCache keeps resumed_at for a moment: it moves seldom, and only forward.
-type resumedCache struct {
-	mu   sync.Mutex
-	at   time.Time // guarded by mu
-	read time.Time // when it was read, by the local clock; guarded by mu
-}
-
-// resumedFor is how long a replica may not know that another moved resumed_at.
-// An old value only makes a lease look dead too early by this much, and sweeps
-// never use the cache.
-const resumedFor = time.Second
-
-// ResumedAt is when the service last came back from being away.
-func (s *Service) ResumedAt(ctx context.Context) (time.Time, error) {
-	s.resumed.mu.Lock()
-	defer s.resumed.mu.Unlock()
-	if !s.resumed.read.IsZero() && time.Since(s.resumed.read) < resumedFor {
-		return s.resumed.at, nil
-	}
-	l, err := s.Store.Load(ctx, ServiceStream, uuid.Nil)
-	if err != nil {
-		return time.Time{}, err
-	}
-	st, err := fold(ctx, s.Store, service, ServiceStream, l.Head)
-	if err != nil {
-		return time.Time{}, err
-	}
-	s.resumed.at, s.resumed.read = st.ResumedAt, time.Now()
-	return st.ResumedAt, nil
 }

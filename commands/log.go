@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
@@ -26,7 +27,19 @@ func (s *Service) CheckLog(ctx context.Context, call LeaseCall, stream string, o
 	if a, err = fold(ctx, s.Store, attempts, AttemptStream(rec.AttemptID), l.Head); err != nil {
 		return a, 0, err
 	}
+	p, err := s.presenceWithin(ctx, presenceFor)
+	if err != nil {
+		return a, 0, err
+	}
+	f.ResumedAt = p.Since(l.Now)
 	have, err = domain.CheckLog(a, f, stream, offset, bytes, l.Now)
+	if errors.Is(err, domain.ErrLeaseLost) {
+		if p, err = s.Presence(ctx); err != nil {
+			return a, 0, err
+		}
+		f.ResumedAt = p.Since(l.Now)
+		have, err = domain.CheckLog(a, f, stream, offset, bytes, l.Now)
+	}
 	if err != nil {
 		s.noteRefusal(ctx, call.RunnerID, rec, "log", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
+	"github.com/platform-core/execution-plane-service/policy"
 )
 
 // Offer leases a queued attempt to one runner. Nobody repeats this command: a
@@ -46,6 +47,17 @@ func (s *Service) decideAgain(ctx context.Context, specText string) (*domain.Pol
 	verdict, _ := s.decidePolicy(spec)
 	e := policyEvent("offer", verdict)
 	return &e, nil
+}
+
+// Redecide asks a bundle again about an accepted JobSpec. With the bundle and the
+// input digest of a recorded verdict it gives that verdict, details included.
+func (s *Service) Redecide(ctx context.Context, specText string, b *policy.Bundle) (policy.Verdict, error) {
+	spec, _, err := s.JobSpec(ctx, specText)
+	if err != nil {
+		return policy.Verdict{}, err
+	}
+	v, _ := decideWith(b, spec)
+	return v, nil
 }
 
 // JobSpec reads an accepted JobSpec by the digest of its text.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -50,6 +51,9 @@ type Index interface {
 	Node(ctx context.Context, id domain.AttemptID) (domain.OperationID, string, error)
 	// Artifact finds an attempt's artifact by name: ok is false if there is none.
 	Artifact(ctx context.Context, id domain.AttemptID, name string) (sha256 string, ok bool, err error)
+	// SweptAt is when timers were last looked at, by the database's clock; the
+	// zero time if they never were.
+	SweptAt(ctx context.Context) (time.Time, error)
 	// QueueDepth counts the attempts that wait, for admission.
 	QueueDepth(ctx context.Context) (int, error)
 	// EnrolmentSecret returns the hex digest of an enrolment's secret; not_found likewise.
@@ -74,8 +78,8 @@ type Config struct {
 // Service carries out commands. It is safe for concurrent use.
 type Service struct {
 	Config
-	streams streamQueue
-	resumed resumedCache
+	streams  streamQueue
+	presence presenceCache
 }
 
 // New returns a service.

@@ -11,11 +11,8 @@ import (
 // Resume moves resumed_at: the service was away for gap, and no lease may be
 // called dead before its term has passed from now on.
 func (s *Service) Resume(ctx context.Context, reason string, gap time.Duration) error {
-	err := s.onService(ctx, domain.Resume{Reason: reason, Gap: gap})
-	s.resumed.mu.Lock()
-	s.resumed.read = time.Time{}
-	s.resumed.mu.Unlock()
-	return err
+	defer s.presence.forget()
+	return s.onService(ctx, domain.Resume{Reason: reason, Gap: gap})
 }
 
 // ActivatePolicy records which bundle decides from now on; the active one again

@@ -243,7 +243,10 @@ func (s *Service) admit(ctx context.Context) error {
 
 // decidePolicy asks the active bundle.
 func (s *Service) decidePolicy(spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
-	b := s.Policy()
+	return decideWith(s.Policy(), spec)
+}
+
+func decideWith(b *policy.Bundle, spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
 	in := policy.Input{
 		Action: spec.Action, JobType: spec.JobType, Environment: spec.Target.Environment, Runner: spec.RunnerName(), Isolation: spec.Isolation(),
 		RetryPolicyRef: spec.Controls.RetryPolicyRef, AllowedCommandsRef: spec.Controls.AllowedCommandsRef, OperationPolicyRef: spec.Controls.OperationPolicyRef,

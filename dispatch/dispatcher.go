@@ -7,6 +7,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/projections"
 )
@@ -21,10 +22,19 @@ type Leases interface {
 	ReleaseLease(ctx context.Context, name, holder string, term int64) error
 }
 
+// Feed tells what all replicas append.
+type Feed interface {
+	eventstore.Feed
+	// WaitFeed blocks until the feed reaches beyond the cursor, or ctx ends. It asks
+	// nothing of the database.
+	WaitFeed(ctx context.Context, after eventstore.Cursor) error
+}
+
 // Config is what a Dispatcher is made of.
 type Config struct {
 	Commands *commands.Service
 	Reads    *projections.Reader
+	Feed     Feed // nil: other replicas' work is found by polling alone
 	Policy   func() *policy.Bundle
 	Profile  domain.Profile
 	Leases   Leases
@@ -35,8 +45,14 @@ type Config struct {
 // Dispatcher offers work and lets timers fire. Safe for concurrent use.
 type Dispatcher struct {
 	Config
-	hub   hub
-	queue queueIndex
+	hub        hub
+	queue      *queueIndex
+	held       held
+	own        recent
+	finalizing beacon
+	approvals  approvals
+	clock      clockWatch
+	since      func(time.Time) time.Duration // time.Since, but for tests of clocks that disagree
 }
 
 // New returns a dispatcher. Its Appended is to be given to the store.
@@ -44,11 +60,7 @@ func New(c Config) *Dispatcher {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Dispatcher{Config: c, hub: hub{topic: map[string]chan struct{}{}}}
-	d.queue.read = func(ctx context.Context, limit int) ([]projections.Queued, error) {
-		return c.Reads.QueuedAttempts(ctx, limit)
-	}
-	return d
+	return &Dispatcher{Config: c, hub: hub{topics: map[string]map[*subscription]struct{}{}}, queue: newQueueIndex(), since: time.Since}
 }
 
 // sweepEvery is how often timers are looked at.
@@ -64,26 +76,19 @@ func (d *Dispatcher) sweepEvery() time.Duration {
 func (d *Dispatcher) WaitEnd(ctx context.Context, id domain.AttemptID, wait time.Duration) (domain.Attempt, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
+	sub := d.hub.subscribe("end/" + id.String())
+	defer sub.end()
 	for {
-		woken := d.hub.wait(string(commands.AttemptStream(id)))
 		a, err := d.Commands.Attempt(ctx, id)
 		if err != nil || a.Phase == domain.PhaseClosed {
 			return a, err
 		}
-		poll := time.NewTimer(pollEvery)
 		select {
 		case <-ctx.Done():
-			poll.Stop()
 			return a, ctx.Err()
 		case <-deadline.C:
-			poll.Stop()
 			return a, nil
-		case <-woken:
-		case <-poll.C:
+		case <-sub.c:
 		}
-		poll.Stop()
 	}
 }
-
-// pollEvery is how often a waiter looks for what other replicas did.
-const pollEvery = time.Second

@@ -31,10 +31,9 @@ func (d *Dispatcher) judge(ctx context.Context, n need) ([]Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := d.Policy()
 	out := make([]Fit, len(rs))
 	for i, r := range rs {
-		out[i] = fit(n, r, b)
+		out[i] = fit(n, d.capabilityOf(r))
 	}
 	return out, nil
 }

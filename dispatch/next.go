@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
@@ -52,55 +54,119 @@ type Stop struct {
 	Ladder    time.Duration
 }
 
-// Next waits until there is something for the runner, at most for wait.
+// Next waits until there is something for the runner, at most for wait. With no
+// time to wait it still looks at the queue once. While it waits it asks nothing
+// of the database.
 func (d *Dispatcher) Next(ctx context.Context, id domain.RunnerID, req NextRequest, wait time.Duration) (Next, error) {
-	deadline := time.NewTimer(wait)
-	defer deadline.Stop()
 	if err := d.Reads.SeenRunner(ctx, id); err != nil {
 		return Next{}, err
 	}
-	for {
-		queue, stops, own := d.hub.wait("queue"), d.hub.wait("stops"), d.hub.wait("runner/"+id.String())
-		n, more, err := d.look(ctx, id, req)
-		if err != nil || !n.empty() {
-			return n, err
-		}
-		// Capacity or a slot that another replica frees is seen by polling.
-		poll := time.NewTimer(min(pollEvery, more))
-		select {
-		case <-ctx.Done():
-			poll.Stop()
-			return n, nil
-		case <-deadline.C:
-			poll.Stop()
-			return n, nil
-		case <-queue:
-		case <-stops:
-		case <-own:
-		case <-poll.C:
-		}
-		poll.Stop()
+	sub := d.hub.subscribe("runner/" + id.String())
+	defer sub.end()
+	h := d.held.add(id, sub)
+	defer d.held.remove(h)
+	glance := wait <= 0
+	if glance {
+		wait = pollEvery
 	}
+	over := make(chan struct{})
+	t := time.AfterFunc(wait, func() { close(over) })
+	defer t.Stop()
+	for {
+		l, err := d.look(ctx, id, req)
+		if err != nil || !l.next.empty() {
+			return l.next, err
+		}
+		if sub.follow(l.leases...) {
+			continue // what happened before it followed them is seen now
+		}
+		d.held.sees(h, l.saw)
+		offers, end, err := d.await(ctx, sub, over, glance, l)
+		if err != nil || len(offers) > 0 || end {
+			return Next{Offers: offers}, err
+		}
+	}
+}
+
+// await waits for an attempt, for something that concerns the runner, or the end
+// of the request. No offers, no end and no error mean that the runner must be
+// looked at again.
+func (d *Dispatcher) await(ctx context.Context, sub *subscription, over <-chan struct{}, glance bool, l *looking) (offers []Offer, end bool, err error) {
+	if len(l.tokens) == 0 && glance {
+		return nil, true, nil
+	}
+	var given, refreshed <-chan struct{}
+	var w *waiter
+	if len(l.tokens) > 0 {
+		c := d.capabilityOf(l.runner)
+		w = d.queue.enter(c.key(), c.fits)
+		given = w.c
+		if glance {
+			refreshed = d.queue.refreshed()
+		}
+	}
+	woken := false // what the look saw of the runner may not be so any more
+	select {
+	case <-ctx.Done():
+	case <-over:
+		end = true
+	case <-refreshed:
+		end = true
+	case <-sub.c:
+		woken = true
+	case <-given:
+	}
+	if w == nil {
+		return nil, end || ctx.Err() != nil, nil
+	}
+	it := d.queue.leave(w)
+	if it != nil && !woken {
+		select {
+		case <-sub.c:
+			woken = true
+		default:
+		}
+	}
+	if it != nil && (woken || ctx.Err() != nil) {
+		d.queue.putBack(it)
+		it = nil
+	}
+	if it != nil {
+		offers, err = d.offer(ctx, l, w.class, it)
+	}
+	return offers, end || ctx.Err() != nil, err
 }
 
 func (n Next) empty() bool {
 	return len(n.Offers) == 0 && len(n.Stops) == 0 && !n.Drain && !n.DrainOver && len(n.Gone) == 0
 }
 
-// look reads once what concerns the runner. more is when to look again at the
-// latest.
-func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextRequest) (n Next, more time.Duration, err error) {
-	more = pollEvery
+// looking is what one look at a runner saw.
+type looking struct {
+	next   Next
+	runner projections.RunnerView
+	saw    projections.RunnerState
+	leases []string // topics of its live leases
+	tokens []string // hashes that offers may be made under, one for each free slot
+}
+
+// look reads once what concerns the runner, the queue apart.
+func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextRequest) (*looking, error) {
+	l := &looking{}
 	r, err := d.Reads.Runner(ctx, id)
 	if err != nil {
-		return n, more, err
+		return l, err
 	}
+	n := &l.next
 	switch domain.RunnerStatus(r.Status) {
 	case domain.RunnerIsEvicted:
-		return n, more, &domain.Error{Kind: domain.KindGone, Code: "runner_evicted", Message: "this runner was evicted", Next: "enrol it again under a new runner id"}
+		return l, &domain.Error{Kind: domain.KindGone, Code: "runner_evicted", Message: "this runner was evicted", Next: "enrol it again under a new runner id"}
 	case domain.RunnerIsLost:
 		if _, err := d.Commands.NoteRunner(ctx, id, "back", time.Time{}); err != nil {
-			return n, more, err
+			return l, err
+		}
+		if r, err = d.Reads.Runner(ctx, id); err != nil {
+			return l, err
 		}
 	case domain.RunnerInDrain, domain.RunnerIsDrained:
 		n.Drain = !slices.Contains(req.Known, knownDrain)
@@ -108,29 +174,37 @@ func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextReque
 	n.DrainOver = slices.Contains(req.Known, knownDrain) && r.Status != string(domain.RunnerInDrain) && r.Status != string(domain.RunnerIsDrained)
 	live, err := d.Reads.LiveLeases(ctx, id)
 	if err != nil {
-		return n, more, err
+		return l, err
 	}
-	if err := d.leaseNews(ctx, req, live, &n); err != nil {
-		return n, more, err
+	l.runner, l.saw = r, projections.StateOf(r, live)
+	busy := 0
+	used := map[string]bool{}
+	for _, x := range live {
+		l.leases = append(l.leases, "lease/"+x.AttemptID.String())
+		used[x.TokenSHA256] = true
+		if x.Kind != "upload" {
+			busy++
+		}
 	}
-	if len(n.Offers) == 0 && r.Status == string(domain.RunnerActive) && req.FreeSlots > 0 {
-		err = d.offer(ctx, id, r, req, live, &n)
+	if serves(r.Status) {
+		free := min(req.FreeSlots, r.Slots-busy)
+		for _, hash := range req.TokenSHA256 {
+			if len(l.tokens) < min(free, maxOffers) && !used[hash] {
+				l.tokens = append(l.tokens, hash)
+			}
+		}
 	}
-	return n, more, err
+	return l, d.leaseNews(ctx, req, live, n)
 }
 
 // leaseNews finds repeated offers, stops, and leases that are over.
 func (d *Dispatcher) leaseNews(ctx context.Context, req NextRequest, live []projections.LiveLease, n *Next) error {
-	now, err := d.Reads.Now(ctx)
-	if err != nil {
-		return err
-	}
 	held := map[string]bool{}
 	for _, l := range live {
 		lid := l.LeaseID.String()
 		held[lid] = true
 		if l.Kind == "offer" && slices.Contains(req.TokenSHA256, l.TokenSHA256) {
-			o, err := d.offerOf(ctx, l.AttemptID)
+			o, err := d.repeatedOffer(ctx, l.AttemptID)
 			if err != nil {
 				return err
 			}
@@ -140,6 +214,10 @@ func (d *Dispatcher) leaseNews(ctx context.Context, req NextRequest, live []proj
 		}
 		if l.StopReason != nil && !slices.Contains(req.Known, "stop/"+lid) {
 			a, err := d.Commands.Attempt(ctx, domain.NewID[domain.AttemptID](l.AttemptID))
+			if err != nil {
+				return err
+			}
+			now, err := d.Reads.Now(ctx)
 			if err != nil {
 				return err
 			}
@@ -169,74 +247,82 @@ func StopOf(a domain.Attempt, now time.Time) *Stop {
 	}
 }
 
-// offer leases waiting attempts to the runner, one per free slot.
-func (d *Dispatcher) offer(ctx context.Context, id domain.RunnerID, r projections.RunnerView, req NextRequest, live []projections.LiveLease, n *Next) error {
-	busy := 0
-	used := map[string]bool{}
-	for _, l := range live {
-		used[l.TokenSHA256] = true
-		if l.Kind != "upload" {
-			busy++
+// maxMisses is how many attempts in a row one request may fail to get before it
+// looks again.
+const maxMisses = 8
+
+// maxOffers bounds an answer, so that its first offer has not run out when its last
+// one is made.
+const maxOffers = 32
+
+// offer leases attempts to the runner, the first of them and then whatever waits,
+// one for each free slot.
+func (d *Dispatcher) offer(ctx context.Context, l *looking, c *class, first *item) ([]Offer, error) {
+	var out []Offer
+	misses := 0
+	for it := first; it != nil; it = d.queue.claim(c) {
+		o, err := d.offerOne(ctx, l, it, l.tokens[len(out)])
+		switch {
+		case err != nil && len(out) == 0:
+			return nil, err
+		case err != nil:
+			// What was leased is told; the error comes again if it lasts.
+			d.Log.WarnContext(ctx, "a further offer failed", "runner_id", l.runner.RunnerID.String(), "error", err)
+			return out, nil
+		case o == nil:
+			misses++
+		default:
+			out = append(out, *o)
+		}
+		if len(out) == len(l.tokens) || misses == maxMisses {
+			break
 		}
 	}
-	bundle := d.Policy()
-	pool, known := bundle.Pool(r.Pool)
-	fits := func(n need) bool { return len(misfits(n, r, pool, known)) == 0 }
-	free := min(req.FreeSlots, len(req.TokenSHA256), r.Slots-busy)
-	now, err := d.Reads.Now(ctx)
+	return out, nil
+}
+
+// offerOne tries to lease one attempt to the runner and settles it in the queue;
+// nil if another was faster, policy ended it, or it cannot be described.
+func (d *Dispatcher) offerOne(ctx context.Context, l *looking, it *item, hash string) (*Offer, error) {
+	id := domain.NewID[domain.AttemptID](it.id)
+	// The spec first: an offer that cannot be described would only run out.
+	spec, raw, err := d.Commands.JobSpec(ctx, it.specText)
 	if err != nil {
+		return nil, d.failed(ctx, it, err)
+	}
+	a, err := d.Commands.Offer(ctx, id, it.specText, domain.Offer{RunnerID: domain.NewID[domain.RunnerID](l.runner.RunnerID), Pool: l.runner.Pool, TokenSHA256: hash})
+	switch k := domain.KindOf(err); {
+	case err == nil && a.Phase == domain.PhaseLeased && a.Lease.TokenSHA256 == hash:
+		d.queue.offered(it)
+		return &Offer{Attempt: a, Lease: *a.Lease, JobSpec: raw, Spec: spec}, nil
+	case err == nil, k == domain.KindConflict, k == domain.KindGone, k == domain.KindNotFound, k == domain.KindUnavailable:
+		d.queue.missed(it) // another was faster, or policy ended it
+		return nil, nil
+	}
+	return nil, d.failed(ctx, it, err)
+}
+
+// failed settles an attempt whose offer failed. What is wrong with the one attempt
+// must not keep runners from the others: it is put aside, and ends by its queue
+// timeout. What is wrong with the database or the request is returned.
+func (d *Dispatcher) failed(ctx context.Context, it *item, err error) error {
+	if passing(ctx, err) {
+		d.queue.missed(it)
 		return err
 	}
-	for _, hash := range req.TokenSHA256 {
-		if free <= 0 {
-			return nil
-		}
-		if used[hash] {
-			continue
-		}
-		o, err := d.offerOne(ctx, id, r.Pool, hash, fits, now)
-		if err != nil {
-			return err
-		}
-		if o == nil {
-			return nil
-		}
-		n.Offers = append(n.Offers, *o)
-		free--
-	}
+	d.Log.ErrorContext(ctx, "an attempt cannot be offered; others go before it", "attempt_id", it.id.String(), "error", err)
+	d.queue.putAside(it)
 	return nil
 }
 
-// candidatesPerTry is how many attempts one look at the queue may clash on.
-const candidatesPerTry = 8
-
-func (d *Dispatcher) offerOne(ctx context.Context, id domain.RunnerID, pool, hash string, fits func(need) bool, now time.Time) (*Offer, error) {
-	candidates, err := d.queue.candidates(ctx, candidatesPerTry, fits, now)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range candidates {
-		a, err := d.tryOffer(ctx, c, domain.Offer{RunnerID: id, Pool: pool, TokenSHA256: hash})
-		d.queue.take(c.AttemptID)
-		switch k := domain.KindOf(err); {
-		case err == nil && a.Phase == domain.PhaseLeased && a.Lease.TokenSHA256 == hash:
-			return d.offerOf(ctx, c.AttemptID)
-		case err == nil, k == domain.KindConflict, k == domain.KindGone, k == domain.KindNotFound:
-			continue // another was faster, or policy ended it
-		default:
-			return nil, err
-		}
-	}
-	return nil, nil
+// passing reports whether an error is of the moment and not of what was read.
+func passing(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (d *Dispatcher) tryOffer(ctx context.Context, c projections.Queued, o domain.Offer) (domain.Attempt, error) {
-	id := domain.NewID[domain.AttemptID](c.AttemptID)
-	return d.Commands.Offer(ctx, id, c.SpecText, o)
-}
-
-// offerOf describes an offered attempt; nil if it is not offered any more.
-func (d *Dispatcher) offerOf(ctx context.Context, attempt uuid.UUID) (*Offer, error) {
+// repeatedOffer describes an offer whose answer was lost; nil if the attempt is not
+// offered any more, or cannot be described.
+func (d *Dispatcher) repeatedOffer(ctx context.Context, attempt uuid.UUID) (*Offer, error) {
 	id := domain.NewID[domain.AttemptID](attempt)
 	a, err := d.Commands.Attempt(ctx, id)
 	if err != nil {
@@ -251,7 +337,11 @@ func (d *Dispatcher) offerOf(ctx context.Context, attempt uuid.UUID) (*Offer, er
 	}
 	spec, raw, err := d.Commands.JobSpec(ctx, v.SpecText)
 	if err != nil {
-		return nil, fmt.Errorf("describe the offer of %s: %w", id, err)
+		if passing(ctx, err) {
+			return nil, fmt.Errorf("describe the offer of %s: %w", id, err)
+		}
+		d.Log.ErrorContext(ctx, "an offer cannot be described; it runs out", "attempt_id", id.String(), "error", err)
+		return nil, nil
 	}
 	return &Offer{Attempt: a, Lease: *a.Lease, JobSpec: raw, Spec: spec}, nil
 }

@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/commands"
@@ -13,14 +15,16 @@ import (
 const (
 	sweeperLease = "sweeper"
 	sweeperTerm  = 5 * time.Second
-	// awayAfter is how long no sweep may have run before the service counts as
-	// having been away: its own downtime is never held against a runner.
-	awayAfter = 15 * time.Second
 	// A sweep that would expire more than massShare of all leases, and at least
 	// massLeast of them, blames the service and not the runners.
 	massShare = 0.5
 	massLeast = 10
 	sweepPage = 500
+	// sweepParallel is how many timers fire at once.
+	sweepParallel = 4
+	// clockStep is how far the database's clock may run from this machine's between
+	// two sweeps before the clocks count as disagreeing.
+	clockStep = 5 * time.Second
 )
 
 // Sweep lets timers fire until ctx ends. Any number of replicas may call it; one
@@ -28,109 +32,205 @@ const (
 func (d *Dispatcher) Sweep(ctx context.Context) error {
 	t := time.NewTicker(d.sweepEvery())
 	defer t.Stop()
-	var term int64
-	defer func() {
-		if term != 0 {
-			release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			if err := d.Leases.ReleaseLease(release, sweeperLease, d.Holder, term); err != nil {
-				d.Log.InfoContext(ctx, "giving up the sweeper lease failed; it runs out by itself", "error", err)
-			}
-		}
-	}()
+	s := &sweep{d: d}
+	defer s.release(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
 		}
-		held, err := hold(ctx, d.Leases, sweeperLease, d.Holder, &term, sweeperTerm)
+		held, err := s.hold(ctx)
 		if err != nil && ctx.Err() == nil {
 			d.Log.WarnContext(ctx, "the sweeper lease cannot be taken", "error", err)
 		}
 		if !held {
 			continue
 		}
-		if err := d.SweepOnce(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		if err := s.once(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			d.Log.WarnContext(ctx, "a sweep failed; the next one repeats it", "error", err)
 		}
 	}
 }
 
-// hold takes or renews a row lease; term is 0 while it is not held.
-func hold(ctx context.Context, l Leases, name, holder string, term *int64, ttl time.Duration) (bool, error) {
-	if *term != 0 {
-		ok, err := l.RenewLease(ctx, name, holder, *term, ttl)
+// sweep is the sweeper's work under its row lease; term is 0 while it is not held.
+type sweep struct {
+	d    *Dispatcher
+	term int64
+}
+
+// hold takes or renews the row lease.
+func (s *sweep) hold(ctx context.Context) (bool, error) {
+	if s.term != 0 {
+		ok, err := s.d.Leases.RenewLease(ctx, sweeperLease, s.d.Holder, s.term, sweeperTerm)
 		if !ok || err != nil {
-			*term = 0
+			s.term = 0
 		}
 		return ok && err == nil, err
 	}
-	got, ok, err := l.AcquireLease(ctx, name, holder, ttl)
+	got, ok, err := s.d.Leases.AcquireLease(ctx, sweeperLease, s.d.Holder, sweeperTerm)
 	if ok && err == nil {
-		*term = got
+		s.term = got
 	}
 	return ok && err == nil, err
 }
 
-// SweepOnce looks once at every timer that may have run out.
-func (d *Dispatcher) SweepOnce(ctx context.Context) error {
-	now, gap, err := d.Reads.Sweep(ctx, sweeperLease)
+func (s *sweep) release(ctx context.Context) {
+	if s.term == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := s.d.Leases.ReleaseLease(ctx, sweeperLease, s.d.Holder, s.term); err != nil {
+		s.d.Log.InfoContext(ctx, "giving up the sweeper lease failed; it runs out by itself", "error", err)
+	}
+}
+
+// SweepOnce looks once at every timer that may have run out, without the row lease.
+func (d *Dispatcher) SweepOnce(ctx context.Context) error { return (&sweep{d: d}).once(ctx) }
+
+func (s *sweep) once(ctx context.Context) error {
+	now, p, err := s.d.arrive(ctx)
 	if err != nil {
 		return err
 	}
-	if gap > awayAfter {
-		if err := d.Commands.Resume(ctx, "no_sweep", gap); err != nil {
+	if mass, err := s.d.massExpiry(ctx, now, p); err != nil || mass {
+		return err
+	}
+	fits, err := s.d.runnerFits(ctx)
+	if err != nil {
+		return err
+	}
+	var after *projections.Due
+	for {
+		due, err := s.d.Reads.DueAttempts(ctx, now, after, sweepPage)
+		if err != nil {
 			return err
 		}
-	}
-	due, err := d.Reads.DueAttempts(ctx, now, sweepPage)
-	if err != nil {
-		return err
-	}
-	if mass, err := d.massExpiry(ctx, due, now); err != nil {
-		return err
-	} else if mass {
-		d.Log.WarnContext(ctx, "one sweep would expire most leases at once; giving the runners a fresh term", "due", len(due))
-		return d.Commands.Resume(ctx, "mass_expiry", 0)
-	}
-	fits, err := d.runnerFits(ctx)
-	if err != nil {
-		return err
-	}
-	for _, x := range due {
-		o := commands.TickOptions{}
-		id := domain.NewID[domain.AttemptID](x.AttemptID)
-		if x.Phase == string(domain.PhaseQueued) {
-			if o.NoRunner, err = d.nobodyFits(ctx, id, fits); err != nil {
+		if err := s.d.tickAll(ctx, due, fits); err != nil {
+			return err
+		}
+		if len(due) < sweepPage {
+			return s.d.sweepRunners(ctx, now, p)
+		}
+		after = &due[len(due)-1]
+		// A long sweep is still one that goes on.
+		if err := s.d.Reads.NoteSweep(ctx, projections.TimerSweep); err != nil {
+			return err
+		}
+		if s.term != 0 {
+			if held, err := s.hold(ctx); err != nil || !held {
 				return err
 			}
 		}
-		// One attempt that cannot be ticked must not hide the others.
-		if _, err := d.Commands.Tick(ctx, id, o); err != nil {
-			d.Log.WarnContext(ctx, "a timer could not fire; the next sweep tries again", "attempt_id", id.String(), "error", err)
-		}
 	}
-	return d.sweepRunners(ctx, now)
 }
 
-func (d *Dispatcher) massExpiry(ctx context.Context, due []projections.Due, now time.Time) (bool, error) {
-	resumed, err := d.Commands.ResumedAt(ctx)
+// clockWatch compares the database's clock with this machine's.
+type clockWatch struct {
+	mu       sync.Mutex
+	database time.Time // of the last sweep; guarded by mu
+	local    time.Time // at the same moment; zero if it is not known; guarded by mu
+}
+
+// step returns how far the database's clock went beyond this machine's since the
+// last sweep.
+func (w *clockWatch) step(database time.Time, since func(time.Time) time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.local.IsZero() {
+		return 0
+	}
+	return database.Sub(w.database) - since(w.local)
+}
+
+func (w *clockWatch) set(database, local time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.database, w.local = database, local
+}
+
+// arrive begins a sweep: if the service was away, or its clock jumped, every lease
+// gets a fresh term first. Only when that is recorded is the sweep noted, since
+// noting it makes the absence forgotten.
+func (d *Dispatcher) arrive(ctx context.Context) (now time.Time, p domain.Presence, err error) {
+	asked := time.Now()
+	now, last, err := d.Reads.SweepTimes(ctx, projections.TimerSweep)
 	if err != nil {
-		return false, err
+		return now, p, err
 	}
-	expiring := 0
-	for _, x := range due {
-		if x.LeaseKind != nil && *x.LeaseKind == "lease" && !now.Before(*x.LeaseUntil) {
-			expiring++
-		}
+	jump := d.clock.step(now, d.since)
+	local := time.Now()
+	if local.Sub(asked) > clockStep/2 {
+		// An answer that took so long says nothing about either clock.
+		jump, local = 0, time.Time{}
 	}
+	gap := now.Sub(last)
+	switch {
+	case jump.Abs() > clockStep:
+		d.Log.WarnContext(ctx, "the database's clock jumped; giving the runners a fresh term", "by", jump)
+		err = d.Commands.Resume(ctx, "clock", jump.Abs())
+	case !last.IsZero() && gap > domain.AwayAfter:
+		err = d.Commands.Resume(ctx, "no_sweep", gap)
+	}
+	if err != nil {
+		return now, p, fmt.Errorf("record that the service is back: %w", err)
+	}
+	if err := d.Reads.NoteSweep(ctx, projections.TimerSweep); err != nil {
+		return now, p, err
+	}
+	d.clock.set(now, local)
+	p, err = d.Commands.Presence(ctx)
+	return now, p, err
+}
+
+// massExpiry reports whether so many leases would end at once that the service
+// must be to blame, and gives the runners a fresh term then.
+func (d *Dispatcher) massExpiry(ctx context.Context, now time.Time, p domain.Presence) (bool, error) {
 	// One fresh term was given already: what is still silent after it is gone.
-	if expiring < massLeast || now.Sub(resumed) < 2*d.Profile.Lease("opentofu") {
+	if now.Sub(p.ResumedAt) < 2*d.Profile.Lease("opentofu") {
 		return false, nil
 	}
-	live, err := d.Reads.LiveLeaseCount(ctx)
-	return float64(expiring) > massShare*float64(live), err
+	live, over, err := d.Reads.LeaseCounts(ctx, now)
+	if err != nil || over < massLeast || float64(over) <= massShare*float64(live) {
+		return false, err
+	}
+	d.Log.WarnContext(ctx, "one sweep would expire most leases at once; giving the runners a fresh term", "over", over, "live", live)
+	return true, d.Commands.Resume(ctx, "mass_expiry", 0)
+}
+
+// tickAll lets the timers of a page fire. One attempt that cannot be ticked does
+// not hide the others.
+func (d *Dispatcher) tickAll(ctx context.Context, due []projections.Due, fits func(need) bool) error {
+	p, err := d.Commands.Presence(ctx)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, sweepParallel)
+	for _, x := range due {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := d.tick(ctx, x, p, fits); err != nil && ctx.Err() == nil {
+				d.Log.WarnContext(ctx, "a timer could not fire; the next sweep tries again", "attempt_id", x.AttemptID.String(), "error", err)
+			}
+		})
+	}
+	wg.Wait()
+	return ctx.Err()
+}
+
+func (d *Dispatcher) tick(ctx context.Context, x projections.Due, p domain.Presence, fits func(need) bool) (err error) {
+	o := commands.TickOptions{Presence: p}
+	id := domain.NewID[domain.AttemptID](x.AttemptID)
+	if x.Phase == string(domain.PhaseQueued) {
+		if o.NoRunner, err = d.nobodyFits(ctx, id, fits); err != nil {
+			return err
+		}
+	}
+	_, err = d.Commands.Tick(ctx, id, o)
+	return err
 }
 
 // runnerFits returns a function that says whether any registered runner could
@@ -140,10 +240,13 @@ func (d *Dispatcher) runnerFits(ctx context.Context) (func(need) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := d.Policy()
+	cs := make([]capability, len(rs))
+	for i, r := range rs {
+		cs[i] = d.capabilityOf(r)
+	}
 	return func(n need) bool {
-		for _, r := range rs {
-			if fit(n, r, b).Fits {
+		for _, c := range cs {
+			if fit(n, c).Fits {
 				return true
 			}
 		}
@@ -160,46 +263,58 @@ func (d *Dispatcher) nobodyFits(ctx context.Context, id domain.AttemptID, fits f
 }
 
 // sweepRunners finds runners that are drained, gone or evicted.
-func (d *Dispatcher) sweepRunners(ctx context.Context, now time.Time) error {
+func (d *Dispatcher) sweepRunners(ctx context.Context, now time.Time, p domain.Presence) error {
 	rs, err := d.Reads.Runners(ctx)
 	if err != nil {
 		return err
 	}
 	for _, r := range rs {
-		id := domain.NewID[domain.RunnerID](r.RunnerID)
-		switch domain.RunnerStatus(r.Status) {
-		case domain.RunnerInDrain:
-			if r.Leases == 0 {
-				_, err = d.Commands.NoteRunner(ctx, id, "drained", time.Time{})
-			}
-		case domain.RunnerActive:
-			if r.LastSeen != nil && now.Sub(*r.LastSeen) > d.lostAfter() && now.Sub(r.RegisteredAt) > d.lostAfter() {
-				_, err = d.Commands.NoteRunner(ctx, id, "lost", *r.LastSeen)
-			}
-		case domain.RunnerIsEvicted:
-			err = d.Evicted(ctx, id)
-		}
-		if err != nil {
-			d.Log.WarnContext(ctx, "a runner's state could not be noted; the next sweep tries again", "runner_id", id.String(), "error", err)
+		if err := d.sweepRunner(ctx, r, now, p); err != nil {
+			d.Log.WarnContext(ctx, "a runner's state could not be noted; the next sweep tries again", "runner_id", r.RunnerID.String(), "error", err)
 		}
 	}
 	return nil
+}
+
+func (d *Dispatcher) sweepRunner(ctx context.Context, r projections.RunnerView, now time.Time, p domain.Presence) (err error) {
+	id := domain.NewID[domain.RunnerID](r.RunnerID)
+	switch domain.RunnerStatus(r.Status) {
+	case domain.RunnerInDrain:
+		// Drained means that nothing is left, uploads included.
+		if r.Leases+r.Uploads == 0 {
+			_, err = d.Commands.NoteRunner(ctx, id, "drained", time.Time{})
+		}
+	case domain.RunnerActive, domain.RunnerUnapproved:
+		// Nobody could be heard of while the service was away.
+		over := func(t time.Time) bool { return now.Sub(t) > d.lostAfter() }
+		if r.LastSeen != nil && over(*r.LastSeen) && over(r.RegisteredAt) && over(p.ResumedAt) {
+			_, err = d.Commands.NoteRunner(ctx, id, "lost", *r.LastSeen)
+		}
+	case domain.RunnerIsEvicted:
+		if r.Leases+r.Uploads > 0 {
+			err = d.Evicted(ctx, id)
+		}
+	}
+	return err
 }
 
 // lostAfter is how long an idle runner may be silent: its held request comes
 // back at least every half minute.
 func (d *Dispatcher) lostAfter() time.Duration { return max(2*d.Profile.Fence, 60*time.Second) }
 
-// Evicted ends every lease of an evicted runner at once.
+// Evicted ends every lease of an evicted runner at once. It goes on where one
+// cannot be ended.
 func (d *Dispatcher) Evicted(ctx context.Context, id domain.RunnerID) error {
 	live, err := d.Reads.LiveLeases(ctx, id)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, l := range live {
-		if _, err := d.Commands.Tick(ctx, domain.NewID[domain.AttemptID](l.AttemptID), commands.TickOptions{Evicted: true}); err != nil {
-			return err
+		attempt := domain.NewID[domain.AttemptID](l.AttemptID)
+		if _, err := d.Commands.Tick(ctx, attempt, commands.TickOptions{EvictedRunner: id}); err != nil {
+			failed = append(failed, fmt.Errorf("end the lease of attempt %s: %w", attempt, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

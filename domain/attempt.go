@@ -109,7 +109,7 @@ func (l *Lease) dead(now, resumedAt time.Time, term time.Duration) bool {
 		return true
 	}
 	limit := l.Until
-	if !resumedAt.IsZero() {
+	if !resumedAt.IsZero() && !broken("downtime_counts") {
 		if r := resumedAt.Add(term); r.After(limit) {
 			limit = r
 		}
@@ -140,8 +140,16 @@ func (a *Attempt) PublicState() string {
 	return string(a.Phase)
 }
 
+// PublicStates lists the words that PublicState may give.
+func PublicStates() []string {
+	return []string{string(PhaseQueued), string(PhaseLeased), string(PhaseRunning), string(PhaseFinalizing),
+		string(StatusSucceeded), string(StatusFailed), string(StatusCancelled), string(StatusTimedOut)}
+}
+
 // DueAt is the earliest moment at which a timer of this attempt may fire, leases
-// apart (they move with every report); the zero time if there is none.
+// apart (they move with every report); the zero time if there is none. While an
+// attempt is finalizing it is the end of the salvage window: a moment for sealing,
+// at which no Tick does anything.
 func (a *Attempt) DueAt() time.Time {
 	switch a.Phase {
 	case PhaseLeased:
@@ -203,7 +211,7 @@ func (a *Attempt) Sealable(now time.Time) bool {
 	if a.Phase != PhaseFinalizing || a.Bundle != "" {
 		return false
 	}
-	if a.Completed {
+	if a.Completed && !broken("seal_early") {
 		return a.Uploaded() || a.UploadLost
 	}
 	return a.Salvage == nil || !now.Before(*a.Salvage)

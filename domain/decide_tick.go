@@ -9,11 +9,17 @@ type Tick struct {
 	ResumedAt time.Time
 	// NoRunner says that no registered runner could ever fit.
 	NoRunner bool
-	// Evicted says that an operator gave up the runner that holds the lease.
-	Evicted bool
+	// EvictedRunner is the runner that an operator gave up: its lease ends now. On
+	// an attempt that another runner holds by now it changes nothing.
+	EvictedRunner RunnerID
 }
 
 func (Tick) commandName() string { return "tick" }
+
+// evicts reports whether the live lease is the evicted runner's.
+func (c Tick) evicts(a *Attempt) bool {
+	return a.Lease != nil && !c.EvictedRunner.IsZero() && a.Lease.RunnerID == c.EvictedRunner
+}
 
 func decideTick(a Attempt, c Tick, now time.Time) ([]Event, error) {
 	switch a.Phase {
@@ -31,9 +37,9 @@ func decideTick(a Attempt, c Tick, now time.Time) ([]Event, error) {
 	case PhaseRunning:
 		return tickRunning(a, c, now), nil
 	case PhaseFinalizing:
-		if a.Lease != nil && !a.Uploaded() && (c.Evicted || a.Lease.dead(now, c.ResumedAt, a.term())) {
+		if a.Lease != nil && !a.Uploaded() && (c.evicts(&a) || a.Lease.dead(now, c.ResumedAt, a.term())) {
 			cause := "upload_timeout"
-			if c.Evicted {
+			if c.evicts(&a) {
 				cause = "evicted"
 			}
 			return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: cause}}, nil
@@ -43,11 +49,11 @@ func decideTick(a Attempt, c Tick, now time.Time) ([]Event, error) {
 }
 
 func tickLeased(a Attempt, c Tick, now time.Time) ([]Event, error) {
-	if !c.Evicted && !a.Lease.dead(now, c.ResumedAt, a.term()) {
+	if !c.evicts(&a) && !a.Lease.dead(now, c.ResumedAt, a.term()) {
 		return nil, nil
 	}
 	cause := "offer_timeout"
-	if c.Evicted {
+	if c.evicts(&a) {
 		cause = "evicted"
 	}
 	expired := LeaseExpired{Epoch: a.Epoch, Cause: cause}
@@ -66,9 +72,9 @@ func tickRunning(a Attempt, c Tick, now time.Time) []Event {
 	if a.Stop != nil && a.stopOverdue(now, c.ResumedAt) {
 		return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: "stop_deadline"}}
 	}
-	if c.Evicted || a.Lease.dead(now, c.ResumedAt, a.term()) {
+	if c.evicts(&a) || a.Lease.dead(now, c.ResumedAt, a.term()) {
 		cause := "lease_timeout"
-		if c.Evicted {
+		if c.evicts(&a) {
 			cause = "evicted"
 		}
 		return []Event{LeaseExpired{Epoch: a.Epoch, Started: true, Cause: cause}}

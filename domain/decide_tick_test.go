@@ -18,7 +18,7 @@ func TestTickQueue(t *testing.T) {
 		}
 	}
 	given(t, nil).when(0, domain.Tick{}).thenError("attempt_unknown")
-	given(t, closed()).when(99999, domain.Tick{Evicted: true}).then()
+	given(t, closed()).when(99999, domain.Tick{EvictedRunner: runnerA}).then()
 }
 
 func TestTickOfferLostUntilExhausted(t *testing.T) {
@@ -53,8 +53,19 @@ func TestTickLeaseLost(t *testing.T) {
 	if o := a.Outcome; o.FailureCode != domain.CodeLeaseLost || o.SideEffects != "possible" || o.StopProof != "" {
 		t.Errorf("outcome %+v", o)
 	}
-	given(t, running()).when(21, domain.Tick{Evicted: true}).then(domain.LeaseExpired{Epoch: 1, Started: true, Cause: "evicted"})
-	given(t, leased()).when(11, domain.Tick{Evicted: true}).then(domain.LeaseExpired{Epoch: 1, Cause: "evicted"})
+	given(t, running()).when(21, domain.Tick{EvictedRunner: runnerA}).then(domain.LeaseExpired{Epoch: 1, Started: true, Cause: "evicted"})
+	given(t, leased()).when(11, domain.Tick{EvictedRunner: runnerA}).then(domain.LeaseExpired{Epoch: 1, Cause: "evicted"})
+}
+
+// Between the list of an evicted runner's leases and the tick another runner may
+// have taken the attempt.
+func TestTickOfAnEvictionSparesOtherRunners(t *testing.T) {
+	for name, stream := range map[string][]domain.Fact{"leased": leased(), "running": running()} {
+		t.Run(name, func(t *testing.T) {
+			given(t, stream).when(11, domain.Tick{EvictedRunner: runnerB}).then()
+		})
+	}
+	given(t, queued()).when(11, domain.Tick{EvictedRunner: runnerA}).then()
 }
 
 // alive is running with a lease that outlasts every other timer.

@@ -73,6 +73,10 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		a.Reaped = e.Confirmed && e.Survivors == 0
 		return a, nil
 	case LateOutcomeReported:
+		if broken("late_outcome_wins") {
+			o := claimedOutcome(&a, e.Claim, at)
+			a.Outcome = &o
+		}
 		return a, nil
 	case Completed:
 		if a.Lease == nil {

@@ -102,7 +102,7 @@ func TestEveryPair(t *testing.T) {
 		"fact_policy": domain.RecordFact{Fence: fenceA, Fact: allowed()},
 		"complete":    domain.Complete{Fence: fenceA, Claim: claim("stopped")},
 		"release":     domain.Release{Fence: fenceA, Reason: "declined"}, "requeue": domain.Release{Operator: true, Reason: "requeue"},
-		"stop": domain.RequestStop{Reason: domain.StopCancel}, "tick": domain.Tick{}, "evict": domain.Tick{Evicted: true},
+		"stop": domain.RequestStop{Reason: domain.StopCancel}, "tick": domain.Tick{}, "evict": domain.Tick{EvictedRunner: runnerA},
 		"seal": domain.Seal{Sealed: sealed()},
 	}
 	codes := map[string]string{"unknown": "attempt_unknown", "exists": "attempt_exists", "illegal": "illegal_transition",

@@ -278,7 +278,11 @@ func (m *machine) draw() domain.Command {
 	case "seal":
 		return sealOf(m.state)
 	default:
-		return domain.Tick{ResumedAt: m.resumed, NoRunner: rapid.Bool().Draw(t, "no runner"), Evicted: rapid.IntRange(0, 9).Draw(t, "evicted") == 0}
+		tick := domain.Tick{ResumedAt: m.resumed, NoRunner: rapid.Bool().Draw(t, "no runner")}
+		if rapid.IntRange(0, 9).Draw(t, "evicted") == 0 {
+			tick.EvictedRunner = rapid.SampledFrom([]domain.RunnerID{runnerA, runnerB}).Draw(t, "evicted runner")
+		}
+		return tick
 	}
 }
 

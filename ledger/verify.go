@@ -11,16 +11,30 @@ import (
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
-// Fault is one thing that is wrong, at the first version where it shows.
+// Fault is one thing that is wrong, at the first version where it shows. Kind is
+// one of
+//
+//	chain     a hash, or the name of the predecessor
+//	version   versions are not 1, 2, 3 …
+//	envelope  event_id or time is not what an append writes
+//	payload   the event cannot be read, or does not fit into its stream
+//	head      the head is missing, or of another event
+//	fold      the head's state is not what the events give
+//	closed    closed without a terminal event, or something follows one
+//	text      a text that the event names is missing or is another one
+//	feed      the event's place in the feed; the feed as such where Stream is ""
 type Fault struct {
 	Stream  eventstore.StreamID `json:"stream"`
 	Version int64               `json:"version,omitempty"`
-	Kind    string              `json:"kind"` // chain, version, envelope, head, fold, closed, feed
+	Kind    string              `json:"kind"`
 	Detail  string              `json:"detail"`
 }
 
 func (f Fault) String() string {
-	if f.Version == 0 {
+	switch {
+	case f.Stream == "":
+		return fmt.Sprintf("%s: %s", f.Kind, f.Detail)
+	case f.Version == 0:
 		return fmt.Sprintf("%s: %s: %s", f.Stream, f.Kind, f.Detail)
 	}
 	return fmt.Sprintf("%s version %d: %s: %s", f.Stream, f.Version, f.Kind, f.Detail)
@@ -30,137 +44,182 @@ func (f Fault) String() string {
 type Report struct {
 	Streams     int64                    `json:"streams"`
 	Events      int64                    `json:"events"`
-	Rows        int64                    `json:"rows"`
+	Texts       int64                    `json:"texts"` // that events name and that were not erased
+	Rows        int64                    `json:"rows"`  // that the events give
 	Faults      []Fault                  `json:"faults"`
 	Differences []projections.Difference `json:"differences"`
+	Omitted     int64                    `json:"omitted,omitempty"` // faults and differences beyond those named
 }
 
 // OK reports whether nothing is wrong.
 func (r Report) OK() bool { return len(r.Faults) == 0 && len(r.Differences) == 0 }
 
-const maxFaults = 1000
+// maxNamed is how many faults and how many differences are named.
+const maxNamed = 1000
 
-// Verify checks the whole database in one snapshot each for chains and for
-// tables, without locks. progress, if not nil, is told how far it has come.
+func (r *Report) add(f Fault) {
+	if len(r.Faults) >= maxNamed {
+		r.Omitted++
+		return
+	}
+	r.Faults = append(r.Faults, f)
+}
+
+func (r *Report) differ(ds []projections.Difference) {
+	room := min(len(ds), maxNamed-len(r.Differences))
+	r.Differences = append(r.Differences, ds[:room]...)
+	r.Omitted += int64(len(ds) - room)
+}
+
+// Verify checks the whole database in one snapshot and one pass, without locks.
+// Whatever is wrong with an event is a fault, and the pass goes on; an error means
+// that the database could not be read, and the report says what was seen until
+// then. progress, if not nil, is told how many of the events are done.
 func Verify(ctx context.Context, pool *projections.Pool, progress func(what string, done, of int)) (Report, error) {
 	if progress == nil {
 		progress = func(string, int, int) {}
 	}
 	var r Report
 	err := projections.InSnapshot(ctx, pool, func(s projections.Snapshot) error {
-		stripes, err := s.Stripes(ctx)
+		of, err := s.EventCount(ctx)
 		if err != nil {
 			return err
 		}
-		for i := range stripes {
-			if err := verifyStripe(ctx, s, i, stripes, &r); err != nil {
+		c, err := s.Compare(ctx, projections.Tables(), "")
+		if err != nil {
+			return err
+		}
+		v := verification{s: s, rows: c, report: &r}
+		err = s.Walk(ctx, "", 0, func(p projections.Page) error {
+			if err := v.page(ctx, p); err != nil {
 				return err
 			}
-			progress("chains", i+1, stripes)
-		}
-		dangling, holes, err := s.FeedFaults(ctx)
+			progress("events", int(r.Events), int(max(of, r.Events)))
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		if dangling > 0 || holes > 0 {
-			r.add(Fault{Kind: "feed", Detail: fmt.Sprintf("%d entries name no event, %d numbers are missing", dangling, holes)})
+		dangling, holes, beyond, err := s.FeedFaults(ctx)
+		if err == nil && (dangling > 0 || holes > 0 || beyond > 0) {
+			r.add(Fault{Kind: "feed", Detail: fmt.Sprintf("%d entries name no event, %d numbers are missing, %d entries are of no tick", dangling, holes, beyond)})
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		return r, err
-	}
-	check, err := projections.Check(ctx, pool, func(done, of int) { progress("projections", done, of) })
-	r.Rows, r.Differences = check.Rows, check.Differences
 	return r, err
 }
 
-func (r *Report) add(f Fault) {
-	if len(r.Faults) < maxFaults {
-		r.Faults = append(r.Faults, f)
-	}
+// verification is a pass on its way.
+type verification struct {
+	s      projections.Snapshot
+	rows   *projections.Comparison
+	report *Report
+	open   *stream
+	ended  []*stream // of this page
 }
 
-func verifyStripe(ctx context.Context, s projections.Snapshot, stripe, of int, r *Report) error {
-	heads, err := s.HeadsOf(ctx, stripe, of)
+func (v *verification) page(ctx context.Context, p projections.Page) error {
+	fed, err := v.feed(ctx, p.Events)
 	if err != nil {
 		return err
 	}
-	err = s.StreamsOf(ctx, stripe, of, func(stream eventstore.StreamID, events []eventstore.Event) error {
-		r.Streams++
-		r.Events += int64(len(events))
-		if f := VerifyChain(events); f != nil {
-			r.add(*f)
+	var texts references
+	for _, e := range p.Events {
+		if v.open == nil || v.open.id != e.Stream {
+			v.end()
+			v.open = openStream(e.Stream)
 		}
-		head, ok := heads[stream]
-		delete(heads, stream)
-		if !ok {
-			r.add(Fault{Stream: stream, Kind: "head", Detail: "the stream has events and no head"})
-			return nil
+		v.report.Events++
+		for _, f := range v.open.add(e, fed, &texts) {
+			v.report.add(f)
 		}
-		if f := verifyHead(stream, events, head); f != nil {
-			r.add(*f)
-		}
-		return nil
-	})
-	for stream := range heads {
-		r.add(Fault{Stream: stream, Kind: "head", Detail: "the stream has a head and no events"})
 	}
+	if p.Last {
+		v.end()
+	}
+	if err := v.texts(ctx, texts); err != nil {
+		return err
+	}
+	if err := v.heads(ctx, p); err != nil {
+		return err
+	}
+	ds, err := v.rows.Page(ctx, p)
+	v.report.differ(ds)
 	return err
 }
 
-// VerifyChain checks one whole stream, event by event: versions 1..n, each event's
-// hash over its own bytes and its predecessor's hash. It returns the first fault,
-// nil if there is none.
-func VerifyChain(events []eventstore.Event) *Fault {
-	var prev eventstore.Digest
-	for i, e := range events {
-		fault := func(kind, format string, args ...any) *Fault {
-			return &Fault{Stream: e.Stream, Version: int64(i) + 1, Kind: kind, Detail: fmt.Sprintf(format, args...)}
+// end keeps what is needed of a stream until the page's heads are read.
+func (v *verification) end() {
+	s := v.open
+	if s == nil {
+		return
+	}
+	v.open = nil
+	v.report.Streams++
+	if s.broken {
+		v.rows.Skip(s.id)
+	} else {
+		v.report.Rows += v.rows.Add(s.id, s.fold)
+	}
+	v.ended = append(v.ended, s)
+}
+
+func (v *verification) heads(ctx context.Context, p projections.Page) error {
+	heads, err := v.s.HeadsOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, s := range v.ended {
+		head, ok := heads[s.id]
+		delete(heads, s.id)
+		if !ok {
+			v.report.add(Fault{Stream: s.id, Kind: "head", Detail: "the stream has events and no head"})
+		} else if f := s.verifyHead(head); f != nil {
+			v.report.add(*f)
 		}
-		switch {
-		case e.Version != int64(i)+1:
-			return fault("version", "the next event says version %d", e.Version)
-		case e.Stream != events[0].Stream:
-			return fault("version", "the event belongs to %s", e.Stream)
-		case e.PrevHash != prev:
-			return fault("chain", "it names the predecessor %x, which has %x", e.PrevHash[:8], prev[:8])
-		}
-		if h := eventstore.HashEvent(prev, e.Envelope, e.Payload); h != e.Hash {
-			return fault("chain", "its bytes hash to %x, it says %x", h[:8], e.Hash[:8])
-		}
-		if i > 0 && e.Time.Before(events[i-1].Time) {
-			return fault("envelope", "it is earlier than its predecessor")
-		}
-		prev = e.Hash
+	}
+	v.ended = v.ended[:0]
+	for id := range heads {
+		v.report.add(Fault{Stream: id, Kind: "head", Detail: "the stream has a head and no events"})
 	}
 	return nil
 }
 
-func verifyHead(stream eventstore.StreamID, events []eventstore.Event, h eventstore.Head) *Fault {
-	last := events[len(events)-1]
-	fault := func(kind, format string, args ...any) *Fault {
-		return &Fault{Stream: stream, Version: last.Version, Kind: kind, Detail: fmt.Sprintf(format, args...)}
-	}
-	if h.Version != last.Version || h.Hash != last.Hash {
-		return fault("head", "the head says version %d and hash %x, the last event has %x", h.Version, h.Hash[:8], last.Hash[:8])
-	}
-	f, err := projections.NewStreamFold(stream)
+// places is where the events of a page stand in the feed.
+type places struct {
+	seq    map[int64]int64 // by position
+	missed map[int64]bool  // not there, and should be
+}
+
+func (v *verification) feed(ctx context.Context, events []eventstore.Event) (places, error) {
+	seq, err := v.s.FeedPlaces(ctx, events)
 	if err != nil {
-		return fault("fold", "%v", err)
+		return places{}, err
 	}
+	var unfed []eventstore.Event
 	for _, e := range events {
-		if err := f.Add(e); err != nil {
-			return fault("fold", "%v", err)
+		if _, ok := seq[e.Position]; !ok {
+			unfed = append(unfed, e)
 		}
 	}
-	if terminal(last.Type) != h.Closed {
-		return fault("closed", "closed is %t, the last event is %s", h.Closed, last.Type)
+	missed, err := v.s.Missed(ctx, unfed)
+	return places{seq, missed}, err
+}
+
+func (s *stream) verifyHead(h eventstore.Head) *Fault {
+	fault := func(kind, format string, args ...any) *Fault {
+		return &Fault{Stream: s.id, Version: s.version, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 	}
-	if h.StateVersion != projections.StateVersion(stream) {
-		return nil // another release wrote it; readers fold afresh
+	if h.Version != s.version || h.Hash != s.hash {
+		return fault("head", "the head says version %d and hash %x, the last event has %x", h.Version, h.Hash[:8], s.hash[:8])
 	}
-	state, err := f.State()
+	if terminal(s.last) != h.Closed {
+		return fault("closed", "closed is %t, the last event is %s", h.Closed, s.last)
+	}
+	if s.broken || h.StateVersion != projections.StateVersion(s.id) {
+		return nil // told already; or another release wrote it, and readers fold afresh
+	}
+	state, err := s.fold.State()
 	if err != nil {
 		return fault("fold", "%v", err)
 	}

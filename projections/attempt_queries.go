@@ -151,7 +151,7 @@ func parseMark(s string) (pageMark, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &m)
 	}
-	if err != nil {
+	if err != nil || m.ID == uuid.Nil || m.At.IsZero() {
 		return m, &domain.Error{Kind: domain.KindMalformed, Code: "cursor_invalid", Message: "the cursor is not one that an earlier answer gave", Next: "begin without a cursor"}
 	}
 	return m, nil
@@ -236,47 +236,96 @@ type Queued struct {
 	JobType     string
 	Action      string
 	Environment string
-	Runner      domain.RunnerRequest
+	Runner      string // the domain.RunnerRequest as JSON, in one spelling for equal requests
 	SpecText    string
 	Priority    int
 	CreatedAt   time.Time
 	NotBefore   *time.Time
+	ReadAt      time.Time // the database's clock when the row was read
 }
 
-// QueuedAttempts lists waiting attempts in the order of offers: priority, then
-// age; at most limit.
-func (r *Reader) QueuedAttempts(ctx context.Context, limit int) ([]Queued, error) {
-	return many[Queued](ctx, r, "the queue", `
-		SELECT a.attempt_id, a.job_type, a.action, a.environment, a.runner, a.spec_text, a.priority, a.created_at, s.not_before
-		FROM attempt_status s JOIN attempts a USING (attempt_id)
-		WHERE s.phase = 'queued' ORDER BY a.priority DESC, a.created_at, a.attempt_id LIMIT $1`, limit)
+const queuedColumns = `
+	SELECT a.attempt_id, a.job_type, a.action, a.environment, a.runner::text, a.spec_text, a.priority, a.created_at, s.not_before, statement_timestamp()
+	FROM attempt_status s JOIN attempts a USING (attempt_id) WHERE s.phase = 'queued'`
+
+// EachQueued calls each for every waiting attempt, in no order.
+func (r *Reader) EachQueued(ctx context.Context, each func(Queued)) error {
+	return r.eachQueued(ctx, each, queuedColumns)
+}
+
+// EachQueuedOf calls each for those of the attempts that wait.
+func (r *Reader) EachQueuedOf(ctx context.Context, ids []uuid.UUID, each func(Queued)) error {
+	return r.eachQueued(ctx, each, queuedColumns+" AND s.attempt_id = ANY($1)", ids)
+}
+
+func (r *Reader) eachQueued(ctx context.Context, each func(Queued), sql string, args ...any) error {
+	rows, err := r.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return readError("the queue", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var q Queued
+		if err := rows.Scan(&q.AttemptID, &q.JobType, &q.Action, &q.Environment, &q.Runner, &q.SpecText, &q.Priority, &q.CreatedAt, &q.NotBefore, &q.ReadAt); err != nil {
+			return readError("the queue", err)
+		}
+		each(q)
+	}
+	if err := rows.Err(); err != nil {
+		return readError("the queue", err)
+	}
+	return nil
 }
 
 // Due is an attempt whose timer, or lease, may have run out.
 type Due struct {
-	AttemptID  uuid.UUID
-	Phase      string
-	LeaseUntil *time.Time
-	LeaseKind  *string
+	AttemptID uuid.UUID
+	Phase     string
+	DueAt     time.Time // the earlier of the two
 }
 
-// DueAttempts lists open attempts whose timer or lease ran out at now.
-func (r *Reader) DueAttempts(ctx context.Context, now time.Time, limit int) ([]Due, error) {
+// DueAttempts lists open attempts whose timer or lease ran out at now, the longest
+// due first; at most limit, after the last of an earlier page. Those at which a
+// Tick could do nothing are left out, since they stay due: finalizing attempts
+// without an upload lease, and those that wait only for being sealed.
+func (r *Reader) DueAttempts(ctx context.Context, now time.Time, after *Due, limit int) ([]Due, error) {
+	if after == nil {
+		after = &Due{}
+	}
 	return many[Due](ctx, r, "due attempts", `
-		SELECT s.attempt_id, s.phase, l.lease_until, l.kind AS lease_kind
-		FROM attempt_status s LEFT JOIN leases l USING (attempt_id)
-		WHERE s.phase <> 'closed' AND (s.due_at <= $1 OR l.lease_until <= $1)
-		ORDER BY least(s.due_at, l.lease_until), s.attempt_id LIMIT $2`, now, limit)
+		SELECT attempt_id, phase, due_at FROM (
+			SELECT s.attempt_id, s.phase,
+				CASE WHEN s.phase <> 'finalizing' THEN least(s.due_at, l.lease_until) WHEN NOT s.sealable THEN l.lease_until END AS due_at
+			FROM attempt_status s LEFT JOIN leases l USING (attempt_id) WHERE s.phase <> 'closed') d
+		WHERE due_at <= $1 AND (due_at, attempt_id) > ($2, $3)
+		ORDER BY due_at, attempt_id LIMIT $4`, now, after.DueAt, after.AttemptID, limit)
 }
 
-// SealableAttempts lists attempts whose bundle may be sealed at now.
-func (r *Reader) SealableAttempts(ctx context.Context, now time.Time, limit int) ([]domain.AttemptID, error) {
-	rows, err := many[struct{ AttemptID uuid.UUID }](ctx, r, "sealable attempts", `
-		SELECT attempt_id FROM attempt_status
-		WHERE phase = 'finalizing' AND (sealable OR due_at <= $1) ORDER BY finished_at, attempt_id LIMIT $2`, now, limit)
-	out := make([]domain.AttemptID, len(rows))
+// Sealable is an attempt whose bundle may be sealed.
+type Sealable struct {
+	AttemptID  uuid.UUID
+	FinishedAt time.Time
+}
+
+// SealableAttempts lists attempts whose bundle may be sealed at now, the longest
+// finished first; at most limit, after the last of an earlier page.
+func (r *Reader) SealableAttempts(ctx context.Context, now time.Time, after *Sealable, limit int) ([]Sealable, error) {
+	if after == nil {
+		after = &Sealable{}
+	}
+	return many[Sealable](ctx, r, "sealable attempts", `
+		SELECT attempt_id, finished_at FROM attempt_status
+		WHERE phase = 'finalizing' AND (sealable OR due_at <= $1) AND (finished_at, attempt_id) > ($2, $3)
+		ORDER BY finished_at, attempt_id LIMIT $4`, now, after.FinishedAt, after.AttemptID, limit)
+}
+
+// Ended returns those of the attempts that have ended.
+func (r *Reader) Ended(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := many[struct{ AttemptID uuid.UUID }](ctx, r, "ended attempts",
+		"SELECT attempt_id FROM attempt_status WHERE attempt_id = ANY($1) AND phase = 'closed'", ids)
+	out := make([]uuid.UUID, len(rows))
 	for i, v := range rows {
-		out[i] = domain.NewID[domain.AttemptID](v.AttemptID)
+		out[i] = v.AttemptID
 	}
 	return out, err
 }

@@ -67,47 +67,57 @@ func TestCheckNamesEveryRowThatDiffers(t *testing.T) {
 	}
 }
 
-// Replaying gives the same rows however the streams are cut into stripes, and
-// every stream falls into exactly one.
-func TestReplayDoesNotDependOnStripes(t *testing.T) {
+// Replaying gives the same rows however the streams are cut into pages, and every
+// stream ends in exactly one.
+func TestReplayDoesNotDependOnPages(t *testing.T) {
 	b := newBench(t)
 	b.populate(20)
 	var first string
-	for _, of := range []int{1, 2, 4, 7, 16, 64} {
+	for _, size := range []int{1, 2, 3, 4, 7, 16, 64, 100000} {
 		var rows []string
+		var last eventstore.StreamID
 		streams := map[eventstore.StreamID]int{}
 		err := projections.InSnapshot(t.Context(), b.pool, func(s projections.Snapshot) error {
-			for i := range of {
-				err := s.StreamsOf(t.Context(), i, of, func(stream eventstore.StreamID, events []eventstore.Event) error {
-					streams[stream]++
-					f, err := projections.NewStreamFold(stream)
-					if err != nil {
-						return err
+			var f *projections.StreamFold
+			end := func(p projections.Page) {
+				if f == nil {
+					return
+				}
+				if streams[last]++; last <= p.After || !p.Last && last > p.UpTo {
+					t.Errorf("pages of %d: %s ends in the page (%s, %s]", size, last, p.After, p.UpTo)
+				}
+				for _, table := range projections.Tables() {
+					for _, row := range f.Rows(table.Name) {
+						rows = append(rows, fmt.Sprintf("%s %s %s", table.Name, last, row))
 					}
-					for _, e := range events {
-						if err := f.Add(e); err != nil {
+				}
+				f = nil
+			}
+			return s.Walk(t.Context(), "", size, func(p projections.Page) (err error) {
+				for _, e := range p.Events {
+					if f == nil || e.Stream != last {
+						end(p)
+						last = e.Stream
+						if f, err = projections.NewStreamFold(last); err != nil {
 							return err
 						}
 					}
-					for _, table := range projections.Tables() {
-						for _, row := range f.Rows(table.Name) {
-							rows = append(rows, fmt.Sprintf("%s %s %s", table.Name, stream, row))
-						}
+					if err := f.Add(e); err != nil {
+						return err
 					}
-					return nil
-				})
-				if err != nil {
-					return err
 				}
-			}
-			return nil
+				if p.Last {
+					end(p)
+				}
+				return nil
+			})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for stream, n := range streams {
 			if n != 1 {
-				t.Errorf("%s was seen %d times in %d stripes", stream, n, of)
+				t.Errorf("%s was seen %d times in pages of %d", stream, n, size)
 			}
 		}
 		slices.Sort(rows)
@@ -116,7 +126,7 @@ func TestReplayDoesNotDependOnStripes(t *testing.T) {
 			first = all
 		}
 		if all != first || len(rows) == 0 {
-			t.Errorf("%d stripes give other rows: %s", of, cmp.Diff(first, all))
+			t.Errorf("pages of %d give other rows: %s", size, cmp.Diff(first, all))
 		}
 	}
 }

@@ -1,9 +1,12 @@
 package projections
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
@@ -16,8 +19,16 @@ type StreamFold struct {
 	apply  func(e domain.Event, at eventstore.Event) ([]eventstore.Change, error)
 	state  func() any
 	rows   map[string]map[string]json.RawMessage // table → key → row
-	keys   map[string][]string                   // table → key columns
 }
+
+// keyColumns are the key columns by table.
+var keyColumns = sync.OnceValue(func() map[string][]string {
+	keys := map[string][]string{}
+	for _, t := range Tables() {
+		keys[t.Name] = t.Key
+	}
+	return keys
+})
 
 // folding binds an aggregate's evolve and changes to one state.
 func folding[S any](evolve func(S, domain.Event, eventstore.Event) (S, error),
@@ -38,10 +49,7 @@ func folding[S any](evolve func(S, domain.Event, eventstore.Event) (S, error),
 // NewStreamFold begins the fold of a stream. A stream of an unknown kind is an
 // error: this release cannot say what its rows should be.
 func NewStreamFold(stream eventstore.StreamID) (*StreamFold, error) {
-	f := &StreamFold{stream: stream, rows: map[string]map[string]json.RawMessage{}, keys: map[string][]string{}}
-	for _, t := range Tables() {
-		f.keys[t.Name] = t.Key
-	}
+	f := &StreamFold{stream: stream, rows: map[string]map[string]json.RawMessage{}}
 	kind, _, _ := strings.Cut(string(stream), "/")
 	switch kind {
 	case "attempt":
@@ -94,6 +102,11 @@ func (f *StreamFold) Add(e eventstore.Event) error {
 	if err != nil {
 		return fmt.Errorf("fold %s version %d: %w", e.Stream, e.Version, err)
 	}
+	return f.Apply(d, e)
+}
+
+// Apply is Add for a caller that has decoded the event.
+func (f *StreamFold) Apply(d domain.Event, e eventstore.Event) error {
 	changes, err := f.apply(d, e)
 	if err != nil {
 		return fmt.Errorf("fold %s version %d: %w", e.Stream, e.Version, err)
@@ -115,15 +128,26 @@ func (f *StreamFold) Add(e eventstore.Event) error {
 	return nil
 }
 
-// key is the row's key as text, for the fold's own map.
+// key is the row's key as text, for the fold's own map. It reads no further than
+// to the last key member: rows begin with their keys.
 func (f *StreamFold) key(c eventstore.Change) (string, error) {
-	var row map[string]json.RawMessage
-	if err := json.Unmarshal(c.Row, &row); err != nil {
-		return "", fmt.Errorf("row of %s: %w", c.Table, err)
+	keys := keyColumns()[c.Table]
+	parts := make([]string, len(keys))
+	d := json.NewDecoder(bytes.NewReader(c.Row))
+	_, err := d.Token() // {
+	for found := 0; err == nil && found < len(keys) && d.More(); {
+		var name json.Token
+		var value json.RawMessage
+		if name, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		if i := slices.Index(keys, fmt.Sprint(name)); i >= 0 {
+			parts[i] = string(value)
+			found++
+		}
 	}
-	parts := make([]string, len(f.keys[c.Table]))
-	for i, k := range f.keys[c.Table] {
-		parts[i] = string(row[k])
+	if err != nil {
+		return "", fmt.Errorf("row of %s: %w", c.Table, err)
 	}
 	return strings.Join(parts, "\x00"), nil
 }

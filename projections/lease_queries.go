@@ -41,10 +41,12 @@ func (r *Reader) LiveLeases(ctx context.Context, id domain.RunnerID) ([]LiveLeas
 		FROM leases WHERE runner_id = $1 ORDER BY attempt_id`, id.UUID())
 }
 
-// LiveLeaseCount counts live leases, for the sweeper's sense of proportion.
-func (r *Reader) LiveLeaseCount(ctx context.Context) (int, error) {
-	v, err := one[struct{ N int }](ctx, r, "live leases", nil, "SELECT count(*)::int AS n FROM leases WHERE kind = 'lease'")
-	return v.N, err
+// LeaseCounts counts the leases of started attempts: all, and those whose time is
+// over at now. It is for the sweeper's sense of proportion.
+func (r *Reader) LeaseCounts(ctx context.Context, now time.Time) (live, over int, err error) {
+	v, err := one[struct{ Live, Over int }](ctx, r, "live leases", nil,
+		"SELECT count(*)::int AS live, count(*) FILTER (WHERE lease_until <= $1)::int AS over FROM leases WHERE kind = 'lease'", now)
+	return v.Live, v.Over, err
 }
 
 // Artifact finds an attempt's artifact by name.
@@ -99,4 +101,11 @@ func (r *Reader) LogChunks(ctx context.Context, id domain.AttemptID, stream stri
 		SELECT log_stream, log_offset, bytes, object_key, object_bytes, sha256 FROM log_index
 		WHERE attempt_id = $1 AND ($2 = '' OR log_stream = $2) AND log_offset + bytes > $3
 		ORDER BY log_stream, log_offset LIMIT $4`, id.UUID(), stream, offset, limit)
+}
+
+// LogEnd is how many content bytes of a stream are stored.
+func (r *Reader) LogEnd(ctx context.Context, id domain.AttemptID, stream string) (int64, error) {
+	v, err := one[struct{ N int64 }](ctx, r, "log of "+id.String(), nil,
+		"SELECT coalesce(max(log_offset + bytes), 0) AS n FROM log_index WHERE attempt_id = $1 AND log_stream = $2", id.UUID(), stream)
+	return v.N, err
 }

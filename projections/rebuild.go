@@ -8,22 +8,32 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
 const (
-	barrierTimeout = "500ms" // how long a swap waits for the table before it lets go and tries again
-	swapTries      = 20
+	// pieceTime is how long a rebuild keeps one snapshot, which holds back vacuum.
+	pieceTime = 5 * time.Second
+	// pieceRows is about how many rows to write it gathers before it mends them.
+	pieceRows = 10000
 )
 
-// Rebuild makes one inline table anew from the events and puts it in the live
-// one's place. Writers go on while the copy is folded beside the table; only the
-// swap holds them, for what has changed since. It returns the number of rows.
+// Rebuild makes one inline table what the events say, in place: it folds the
+// streams page by page, and of the streams whose rows differ it writes the rows
+// anew. The table stays the same object, with its grants, indexes and comment,
+// and may be read all the while. Only writers of a stream under repair wait, for
+// a few milliseconds. Several rebuilds of one table do not harm one another.
+//
+// It returns the number of rows that the table has in the end. Streams whose
+// events cannot be folded keep their rows, and are an error after the rest is done.
 func Rebuild(ctx context.Context, pool *pgxpool.Pool, table string) (rows int64, err error) {
+	return rebuildBy(ctx, pool, table, pieceRows, pageEvents)
+}
+
+// rebuildBy is Rebuild in pieces of about so many rows, and pages of so many events.
+func rebuildBy(ctx context.Context, pool *pgxpool.Pool, table string, piece, page int) (rows int64, err error) {
 	i := slices.IndexFunc(Tables(), func(t eventstore.Table) bool { return t.Name == table })
 	if i < 0 {
 		names := []string{}
@@ -32,238 +42,116 @@ func Rebuild(ctx context.Context, pool *pgxpool.Pool, table string) (rows int64,
 		}
 		return 0, fmt.Errorf("there is no projection %q; it is one of %s", table, strings.Join(names, ", "))
 	}
-	b := rebuild{pool: pool, table: Tables()[i], shadow: table + "_rebuild", seen: map[string]int64{}}
-	release, err := b.alone(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer release()
-	if err := b.begin(ctx); err != nil {
-		return 0, errors.Join(err, b.drop(context.WithoutCancel(ctx)))
-	}
-	if err := b.fill(ctx); err != nil {
-		return 0, errors.Join(err, b.drop(context.WithoutCancel(ctx)))
-	}
-	for range swapTries {
-		rows, err = b.swap(ctx)
-		var pg *pgconn.PgError
-		if err == nil || !errors.As(err, &pg) || pg.Code != "55P03" && pg.Code != "40P01" { // lock_not_available, deadlock_detected
-			break
+	b := rebuild{pool: pool, table: Tables()[i], size: piece, page: page}
+	for !b.done {
+		found, err := b.piece(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("rebuild %s: %w", table, err)
 		}
-		select {
-		case <-ctx.Done():
-			return 0, errors.Join(ctx.Err(), b.drop(context.WithoutCancel(ctx)))
-		case <-time.After(100 * time.Millisecond):
+		if err := b.repair(ctx, found); err != nil {
+			return 0, fmt.Errorf("rebuild %s: %w", table, err)
 		}
 	}
-	if err != nil {
-		return 0, errors.Join(err, b.drop(context.WithoutCancel(ctx)))
+	if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+quoted(table)).Scan(&rows); err != nil {
+		return 0, readError("the rows of "+table, err)
 	}
-	return rows, nil
+	return rows, b.unmended(table)
 }
 
+// rebuild is one rebuild on its way.
 type rebuild struct {
-	pool   *pgxpool.Pool
-	table  eventstore.Table
-	shadow string
-	seen   map[string]int64 // stream → version that the copy holds
+	pool  *pgxpool.Pool
+	table eventstore.Table
+	size  int                 // of a piece, in rows
+	page  int                 // events
+	after eventstore.StreamID // all streams up to here are done
+	done  bool
+	bad   int // streams that could not be mended
+	named []string
 }
 
-func (b *rebuild) begin(ctx context.Context) error {
-	live, shadow := pgx.Identifier{b.table.Name}.Sanitize(), pgx.Identifier{b.shadow}.Sanitize()
-	if _, err := b.pool.Exec(ctx, "DROP TABLE IF EXISTS "+shadow); err != nil {
-		return readError("drop an unfinished rebuild", err)
-	}
-	if _, err := b.pool.Exec(ctx, "CREATE TABLE "+shadow+" (LIKE "+live+" INCLUDING ALL)"); err != nil {
-		return readError("make the rebuild's table", err)
-	}
-	shape, err := b.statements(ctx, b.pool, shapeSQL)
-	if err != nil {
-		return err
-	}
-	return execAll(ctx, b.pool, shape)
+// damage is a stream whose rows differ, as a snapshot saw it.
+type damage struct {
+	stream  string
+	version int64    // of its last event, 0 if there are none
+	want    []string // the rows that it must have
+	extra   []string // rows that no event explains
 }
 
-const rebuildLock = "hashtext('projections.rebuild'), hashtext($1)"
+var errPieceOver = errors.New("the piece is over")
 
-// alone takes the right to rebuild the table, for as long as the connection lives:
-// two rebuilds of one table would swap each other's half-filled copy.
-func (b *rebuild) alone(ctx context.Context) (release func(), err error) {
-	conn, err := b.pool.Acquire(ctx)
-	if err != nil {
-		return nil, readError("the right to rebuild", err)
-	}
-	var mine bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock("+rebuildLock+")", b.table.Name).Scan(&mine); err != nil {
-		conn.Release()
-		return nil, readError("the right to rebuild", err)
-	}
-	if !mine {
-		conn.Release()
-		return nil, fmt.Errorf("%s is being rebuilt already; wait for that rebuild to end", b.table.Name)
-	}
-	return func() {
-		ctx := context.WithoutCancel(ctx)
-		if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock("+rebuildLock+")", b.table.Name); err != nil {
-			// With the session the lock ends too.
-			_ = conn.Hijack().Close(ctx) // it is broken already
-			return
-		}
-		conn.Release()
-	}, nil
-}
-
-func (b *rebuild) drop(ctx context.Context) error {
-	_, err := b.pool.Exec(ctx, "DROP TABLE IF EXISTS "+pgx.Identifier{b.shadow}.Sanitize())
-	return err
-}
-
-// fill folds everything that one snapshot sees.
-func (b *rebuild) fill(ctx context.Context) error {
-	return InSnapshot(ctx, b.pool, func(s Snapshot) error {
-		stripes, err := s.Stripes(ctx)
+// piece compares a part of the table, in one snapshot.
+func (b *rebuild) piece(ctx context.Context) (map[string]*damage, error) {
+	began, gathered := time.Now(), 0
+	found := map[string]*damage{}
+	err := InSnapshot(ctx, b.pool, func(s Snapshot) error {
+		c, err := s.Compare(ctx, []eventstore.Table{b.table}, b.after)
 		if err != nil {
 			return err
 		}
-		for i := range stripes {
-			var batch shadowRows
-			err := s.StreamsOf(ctx, i, stripes, func(stream eventstore.StreamID, events []eventstore.Event) error {
-				b.seen[string(stream)] = events[len(events)-1].Version
-				return batch.fold(stream, events, b.table.Name)
-			})
+		w := pass{c: c}
+		return s.Walk(ctx, b.after, b.page, func(p Page) error {
+			ds, err := w.page(ctx, p)
 			if err != nil {
 				return err
 			}
-			if err := b.insert(ctx, b.pool, batch); err != nil {
-				return err
+			for _, d := range ds {
+				gathered += b.note(found, d, w.ended[d.Stream])
 			}
+			b.after, b.done = p.UpTo, p.Last
+			if !p.Last && (gathered >= b.size || time.Since(began) > pieceTime) {
+				return errPieceOver
+			}
+			return nil
+		})
+	})
+	if errors.Is(err, errPieceOver) {
+		err = nil
+	}
+	return found, err
+}
+
+// note adds a difference to what was found and returns how many rows it keeps.
+func (b *rebuild) note(found map[string]*damage, d Difference, o *openStream) int {
+	if d.Reason != "" {
+		b.cannot(d.Stream, errors.New(d.Reason))
+		return 0
+	}
+	at, rows := found[d.Stream], 0
+	if at == nil {
+		at = &damage{stream: d.Stream}
+		found[d.Stream] = at
+		if o != nil {
+			at.version, at.want = o.version, rowTexts(o.fold, b.table.Name)
+			rows = len(at.want)
 		}
+	}
+	if d.Want == nil {
+		at.extra = append(at.extra, string(d.Got))
+		rows++
+	}
+	return rows
+}
+
+func rowTexts(f *StreamFold, table string) []string {
+	rows := f.Rows(table)
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = string(r)
+	}
+	return out
+}
+
+// cannot notes a stream that keeps the rows it has.
+func (b *rebuild) cannot(stream string, why error) {
+	if b.bad++; len(b.named) < 10 {
+		b.named = append(b.named, stream+": "+why.Error())
+	}
+}
+
+func (b *rebuild) unmended(table string) error {
+	if b.bad == 0 {
 		return nil
-	})
-}
-
-type shadowRows struct{ streams, rows []string }
-
-func (r *shadowRows) fold(stream eventstore.StreamID, events []eventstore.Event, table string) error {
-	f, err := foldStream(stream, events)
-	if err != nil {
-		return err
 	}
-	for _, row := range f.Rows(table) {
-		r.streams = append(r.streams, string(stream))
-		r.rows = append(r.rows, string(row))
-	}
-	return nil
-}
-
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
-func (b *rebuild) insert(ctx context.Context, x execer, batch shadowRows) error {
-	cols := make([]string, len(b.table.Columns))
-	for i, c := range b.table.Columns {
-		cols[i] = pgx.Identifier{c}.Sanitize()
-	}
-	list := strings.Join(cols, ", ")
-	sql := fmt.Sprintf("INSERT INTO %[1]s (stream, %[2]s) SELECT w.stream, %[3]s FROM unnest($1::text[], $2::text[]) AS w(stream, row), jsonb_populate_record(NULL::%[1]s, w.row::jsonb) AS r",
-		pgx.Identifier{b.shadow}.Sanitize(), list, "r."+strings.Join(cols, ", r."))
-	if _, err := x.Exec(ctx, sql, batch.streams, batch.rows); err != nil {
-		return readError("fill the rebuilt "+b.table.Name, err)
-	}
-	return nil
-}
-
-// swap holds writers of the table, folds again the streams that have moved since
-// the snapshot, and renames.
-func (b *rebuild) swap(ctx context.Context) (rows int64, err error) {
-	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		rows, err = b.swapIn(ctx, tx)
-		return err
-	})
-	return rows, err
-}
-
-func (b *rebuild) swapIn(ctx context.Context, tx pgx.Tx) (rows int64, err error) {
-	live, shadow := pgx.Identifier{b.table.Name}.Sanitize(), pgx.Identifier{b.shadow}.Sanitize()
-	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+barrierTimeout+"'"); err != nil {
-		return 0, err
-	}
-	// Every append updates a head, but only some touch this table. The heads are
-	// locked against writers, so that no stream moves between catching up and the
-	// rename.
-	if _, err := tx.Exec(ctx, "LOCK TABLE stream_heads, "+live+" IN EXCLUSIVE MODE"); err != nil {
-		return 0, err
-	}
-	moved, err := b.moved(ctx, tx)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(ctx, "DELETE FROM "+shadow+" WHERE stream = ANY($1)", moved); err != nil {
-		return 0, err
-	}
-	var batch shadowRows
-	for _, stream := range moved {
-		events, err := streamEvents(ctx, tx, stream)
-		if err != nil {
-			return 0, err
-		}
-		if err := batch.fold(eventstore.StreamID(stream), events, b.table.Name); err != nil {
-			return 0, err
-		}
-	}
-	if err := b.insert(ctx, tx, batch); err != nil {
-		return 0, err
-	}
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+shadow).Scan(&rows); err != nil {
-		return 0, err
-	}
-	names, err := b.statements(ctx, tx, indexNamesSQL)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(ctx, "DROP TABLE "+live); err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(ctx, "ALTER TABLE "+shadow+" RENAME TO "+live); err != nil {
-		return 0, err
-	}
-	return rows, execAll(ctx, tx, names)
-}
-
-func (b *rebuild) moved(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	rows, err := tx.Query(ctx, "SELECT stream, version FROM stream_heads")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	moved := []string{}
-	for rows.Next() {
-		var stream string
-		var version int64
-		if err := rows.Scan(&stream, &version); err != nil {
-			return nil, err
-		}
-		if b.seen[stream] != version {
-			moved = append(moved, stream)
-		}
-	}
-	return moved, rows.Err()
-}
-
-func streamEvents(ctx context.Context, tx pgx.Tx, stream string) ([]eventstore.Event, error) {
-	rows, err := tx.Query(ctx, selectEvents+"stream = $1 ORDER BY version", stream)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []eventstore.Event
-	for rows.Next() {
-		e, err := scanEvent(rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e)
-	}
-	return out, rows.Err()
+	return fmt.Errorf("%s is rebuilt but for %d streams whose events give no rows; run execution-plane verify: %s", table, b.bad, strings.Join(b.named, "; "))
 }

@@ -2,6 +2,8 @@ package projections
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,11 +33,13 @@ type RunnerView struct {
 	RegisteredAt time.Time
 	LastSeen     *time.Time
 	Leases       int // offers and leases; an upload holds no slot
+	Uploads      int // attempts whose bytes it still sends
 }
 
 const runnerColumns = `SELECT r.runner_id, r.name, r.version, r.binary_sha256, r.pool, r.host, s.status, r.approved, r.job_types, r.actions,
 	r.environments, r.labels, r.tools, r.isolation, r.slots, r.incarnation, r.token_id, r.registered_at, v.last_seen,
-	(SELECT count(*)::int FROM leases l WHERE l.runner_id = r.runner_id AND l.kind <> 'upload') AS leases
+	(SELECT count(*)::int FROM leases l WHERE l.runner_id = r.runner_id AND l.kind <> 'upload') AS leases,
+	(SELECT count(*)::int FROM leases l WHERE l.runner_id = r.runner_id AND l.kind = 'upload') AS uploads
 	FROM runners r JOIN runner_status s USING (runner_id) LEFT JOIN runner_liveness v USING (runner_id)`
 
 // Runner returns one runner; domain.ErrRunnerUnknown if there is none.
@@ -127,20 +131,89 @@ func (r *Reader) EnrolmentSecret(ctx context.Context, id domain.EnrolmentID) (st
 	return v.SHA256, err
 }
 
-// Sweep notes a sweep and returns how long ago the one before it was, by the
-// database's clock; 0 for the first.
-func (r *Reader) Sweep(ctx context.Context, name string) (now time.Time, gap time.Duration, err error) {
-	var last *time.Time
-	err = r.pool.QueryRow(ctx, `
-		WITH was AS (SELECT last_at FROM sweeps WHERE name = $1),
-		     done AS (INSERT INTO sweeps (name, last_at) VALUES ($1, clock_timestamp())
-		              ON CONFLICT (name) DO UPDATE SET last_at = excluded.last_at RETURNING last_at)
-		SELECT done.last_at, was.last_at FROM done LEFT JOIN was ON true`, name).Scan(&now, &last)
+// TimerSweep is the sweep that lets timers fire.
+const TimerSweep = "sweeper"
+
+// SweepTimes returns the database's clock and when the named sweep was last noted;
+// zero if it never was.
+func (r *Reader) SweepTimes(ctx context.Context, name string) (now, last time.Time, err error) {
+	var at *time.Time
+	err = r.pool.QueryRow(ctx, "SELECT clock_timestamp(), (SELECT last_at FROM sweeps WHERE name = $1)", name).Scan(&now, &at)
 	if err != nil {
-		return now, 0, readError("the sweep's time", err)
+		return now, last, readError("the sweep's time", err)
 	}
-	if last != nil {
-		gap = now.Sub(*last)
+	if at != nil {
+		last = at.UTC()
 	}
-	return now.UTC(), gap, nil
+	return now.UTC(), last, nil
+}
+
+// NoteSweep records that the named sweep works now. Whoever found that the service
+// was away records that first: this is what makes the absence forgotten.
+func (r *Reader) NoteSweep(ctx context.Context, name string) error {
+	_, err := r.pool.Exec(ctx, `
+		INSERT INTO sweeps (name, last_at) VALUES ($1, clock_timestamp())
+		ON CONFLICT (name) DO UPDATE SET last_at = excluded.last_at`, name)
+	if err != nil {
+		return readError("the sweep's time", err)
+	}
+	return nil
+}
+
+// RunnerState is what concerns a runner's held request, for comparison: its status
+// and registration, and its live leases.
+type RunnerState struct {
+	Status      string
+	Incarnation int
+	Leases      string // id, kind and stop of each, in the order of ids
+}
+
+// StateOf is the state that a runner's row and its live leases make.
+func StateOf(r RunnerView, live []LiveLease) RunnerState {
+	parts := make([]string, len(live))
+	for i, l := range live {
+		parts[i] = leaseState(l.LeaseID, l.Kind, l.StopReason)
+	}
+	slices.Sort(parts)
+	return RunnerState{r.Status, r.Incarnation, strings.Join(parts, " ")}
+}
+
+func leaseState(id uuid.UUID, kind string, stop *string) string {
+	s := id.String() + "/" + kind
+	if stop != nil {
+		s += "/" + *stop
+	}
+	return s
+}
+
+// RunnerStates returns the states of many runners at once.
+func (r *Reader) RunnerStates(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]RunnerState, error) {
+	type row struct {
+		RunnerID    uuid.UUID
+		Status      string
+		Incarnation int
+		LeaseID     *uuid.UUID
+		Kind        *string
+		StopReason  *string
+	}
+	rows, err := many[row](ctx, r, "the runners that wait", `
+		SELECT r.runner_id, s.status, r.incarnation, l.lease_id, l.kind, l.stop_reason
+		FROM runners r JOIN runner_status s USING (runner_id) LEFT JOIN leases l USING (runner_id)
+		WHERE r.runner_id = ANY($1)`, ids)
+	if err != nil {
+		return nil, err
+	}
+	leases := map[uuid.UUID][]LiveLease{}
+	views := map[uuid.UUID]RunnerView{}
+	for _, v := range rows {
+		views[v.RunnerID] = RunnerView{Status: v.Status, Incarnation: v.Incarnation}
+		if v.LeaseID != nil {
+			leases[v.RunnerID] = append(leases[v.RunnerID], LiveLease{LeaseView: LeaseView{LeaseID: *v.LeaseID}, Kind: *v.Kind, StopReason: v.StopReason})
+		}
+	}
+	out := make(map[uuid.UUID]RunnerState, len(views))
+	for id, v := range views {
+		out[id] = StateOf(v, leases[id])
+	}
+	return out, nil
 }

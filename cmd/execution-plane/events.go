@@ -48,6 +48,10 @@ func (c *eventsCmd) Run(s *session) error {
 			return err
 		}
 		all = append(all, page.Items...)
+		if c.Limit > 0 && len(all) >= c.Limit {
+			all = all[:c.Limit]
+			break
+		}
 		if page.Next == "" || len(page.Items) == 0 {
 			break
 		}

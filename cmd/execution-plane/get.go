@@ -65,6 +65,9 @@ func printAttempt(s *session, a wire.Attempt) {
 	if a.RunnerID != nil {
 		row("runner", fmt.Sprintf("%s, epoch %d", a.RunnerID, a.Epoch))
 	}
+	if a.Category != "" {
+		row("outcome", "decided: "+string(a.Category))
+	}
 	if p := a.Progress; p != nil {
 		row("progress", fmt.Sprintf("%s %d/%d %s", printable(p.Phase), p.Done, p.Total, printable(p.Message)))
 	}

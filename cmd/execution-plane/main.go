@@ -19,7 +19,7 @@ var version = "1.0.0"
 type cli struct {
 	Global
 
-	Demo     demoCmd     `cmd:"" help:"Start everything on this machine, run three real jobs, and verify the ledger."`
+	Demo     demoCmd     `cmd:"" help:"Start everything on this machine, run four real jobs, and verify the ledger."`
 	Serve    serveCmd    `cmd:"" help:"Run the service."`
 	Runner   runnerCmd   `cmd:"" help:"Run a runner, or enrol one."`
 	Submit   submitCmd   `cmd:"" help:"Submit a JobSpec, show its progress, and wait for its result."`
@@ -47,7 +47,7 @@ type cli struct {
 type Global struct {
 	URL       string `name:"url" env:"EXECUTION_PLANE_URL" default:"http://127.0.0.1:8080" help:"Address of the service."`
 	Token     string `name:"token" env:"EXECUTION_PLANE_TOKEN" help:"Bearer token. Better given by the environment or --token-file: a command line can be seen by others."`
-	TokenFile string `name:"token-file" env:"EXECUTION_PLANE_TOKEN_FILE" type:"path" help:"File that holds the bearer token."`
+	TokenFile string `name:"token-file" env:"EXECUTION_PLANE_TOKEN_FILE" help:"File that holds the bearer token."`
 	Output    string `short:"o" enum:"human,json" default:"human" help:"Form of the answer: human or json."`
 }
 

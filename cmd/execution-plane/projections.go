@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/platform-core/execution-plane-service/projections"
@@ -8,7 +9,7 @@ import (
 
 type projectionsCmd struct {
 	Check   projectionsCheckCmd   `cmd:"" help:"Compare every table with a fold of the events."`
-	Rebuild projectionsRebuildCmd `cmd:"" help:"Make a table anew from the events and put it in the live one's place."`
+	Rebuild projectionsRebuildCmd `cmd:"" help:"Make a table what the events say, while the service runs."`
 }
 
 type projectionsCheckCmd struct{ databaseFlag }
@@ -20,19 +21,22 @@ func (c *projectionsCheckCmd) Run(s *session) error {
 	}
 	defer pool.Close()
 	r, err := projections.Check(s.ctx, pool, nil)
-	if err != nil {
+	if err != nil && len(r.Differences) == 0 {
 		return err
 	}
 	if s.isJSON() {
-		err = s.json(r)
+		err = errors.Join(err, s.json(r))
 	} else {
-		fmt.Fprintf(s.out, "%d streams, %d events, %d rows, %d differences\n", r.Streams, r.Events, r.Rows, len(r.Differences))
+		fmt.Fprintf(s.out, "%d streams, %d events, %d rows, %d differences\n", r.Streams, r.Events, r.Rows, int64(len(r.Differences))+r.Omitted)
 		for _, d := range r.Differences {
 			fmt.Fprintln(s.out, "  "+printable(d.String()))
 		}
+		if r.Omitted > 0 {
+			fmt.Fprintf(s.out, "  and %d more\n", r.Omitted)
+		}
 	}
-	if err == nil && len(r.Differences) > 0 {
-		return &exitError{code: exitVerification}
+	if len(r.Differences) > 0 {
+		return &exitError{exitVerification, err}
 	}
 	return err
 }
@@ -51,6 +55,11 @@ func (c *projectionsRebuildCmd) Run(s *session) error {
 	rows, err := projections.Rebuild(s.ctx, pool, c.Table)
 	if err != nil {
 		return err
+	}
+	svc, closeStore := directService(pool)
+	defer closeStore()
+	if err := svc.NoteRebuild(s.ctx, c.Table, rows); err != nil {
+		return fmt.Errorf("%s is rebuilt, but that could not be recorded; run it again: %w", c.Table, err)
 	}
 	if s.isJSON() {
 		return s.json(map[string]any{"table": c.Table, "rows": rows})

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,12 +64,40 @@ func (c *runnerRunCmd) Run(s *session) error {
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
+	defer onSecondSignal(s.ctx, func() {
+		log.Warn("second signal: ending every job at once")
+		a.Kill()
+	})()
 	log.Info("runner starts", "url", s.URL, "slots", c.Slots, "state_dir", c.StateDir)
 	err = a.Run(s.ctx)
 	if s.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil
 	}
 	return err
+}
+
+// onSecondSignal calls act at the first signal after ctx ended, which the first
+// signal did. The result takes the watch away.
+func onSecondSignal(ctx context.Context, act func()) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		select {
+		case <-done:
+		case <-signals:
+			act()
+		}
+	}()
+	return func() {
+		close(done)
+		signal.Stop(signals)
+	}
 }
 
 func fileDigest(path string) (string, error) {

@@ -31,7 +31,7 @@ type serveCmd struct {
 	S3TLS       bool   `name:"s3-tls" env:"EXECUTION_PLANE_S3_TLS" default:"true" negatable:""`
 	S3PathStyle bool   `name:"s3-path-style" env:"EXECUTION_PLANE_S3_PATH_STYLE" default:"true" negatable:""`
 
-	Policy   string `env:"EXECUTION_PLANE_POLICY" type:"path" help:"Folder of the policy bundle. Default: the built-in one, which allows no target; with --dev: loopback."`
+	Policy   string `env:"EXECUTION_PLANE_POLICY" help:"Folder of the policy bundle. Default: the built-in one, which allows no target; with --dev: loopback."`
 	Profile  string `env:"EXECUTION_PLANE_PROFILE" enum:"default,fast" default:"default" help:"Lease timing: default or fast."`
 	MaxQueue int    `env:"EXECUTION_PLANE_MAX_QUEUE" default:"10000" help:"Attempts that may wait before submits are answered 429; 0: no limit."`
 	DataDir  string `env:"EXECUTION_PLANE_DATA" default:"${data_dir}" type:"path" help:"With --dev: where everything is kept."`
@@ -50,12 +50,20 @@ func (c *serveCmd) Run(s *session) error {
 			return &exitError{exitUsage, fmt.Errorf("%s is missing; to try everything on this machine: execution-plane serve --dev", name)}
 		}
 	}
+	pool, err := database(s.ctx, c.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	pool.Close()                                  // the service opens its own; this only tells what cannot be reached
 	profile, _ := domain.ProfileByName(c.Profile) // the flag allows no other
 	log := newLogger(s.err)
 	p, err := plane.New(s.ctx, plane.Config{
 		DatabaseURL: c.DatabaseURL, MaxConns: c.MaxConns, Migrate: c.Migrate, Policy: bundle, Profile: profile, Modules: c.Modules, Listen: c.Listen, MaxQueue: c.MaxQueue, Log: log,
 		Objects: objects.Config{Endpoint: c.S3Endpoint, Bucket: c.S3Bucket, AccessKey: c.S3AccessKey, SecretKey: c.S3SecretKey, Region: c.S3Region, Secure: c.S3TLS, PathStyle: c.S3PathStyle},
 	})
+	if errors.Is(err, plane.ErrConfig) {
+		return &exitError{exitUsage, err}
+	}
 	if err != nil {
 		return err
 	}
@@ -67,6 +75,9 @@ func (c *serveCmd) Run(s *session) error {
 func (c *serveCmd) bundle() (*policy.Bundle, error) {
 	switch {
 	case c.Policy != "":
+		if _, err := os.Stat(c.Policy); err != nil {
+			return nil, fmt.Errorf("load the policy bundle: %w", err)
+		}
 		b, err := policy.Load(os.DirFS(c.Policy))
 		if err != nil {
 			return nil, fmt.Errorf("load the policy bundle %s: %w", c.Policy, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/commands"
@@ -64,10 +65,18 @@ func (c *tokenCreateCmd) direct(s *session) (string, error) {
 		return "", err
 	}
 	defer pool.Close()
-	store := postgres.Open(pool, projections.Tables(), postgres.Options{})
-	defer store.Close()
-	svc := commands.New(commands.Config{Store: store, Index: commands.NewIndex(projections.NewReader(pool)), Policy: policy.Builtin, Actions: runners.Catalogue(), Profile: domain.DefaultProfile()})
+	svc, closeStore := directService(pool)
+	defer closeStore()
 	return plane.IssueToken(s.ctx, svc, c.Name, c.Role)
+}
+
+// directService is the service's commands on the database itself, for verbs that
+// work without it.
+func directService(pool *pgxpool.Pool) (svc *commands.Service, closeStore func()) {
+	store := postgres.Open(pool, projections.Tables(), postgres.Options{})
+	return commands.New(commands.Config{
+		Store: store, Index: commands.NewIndex(projections.NewReader(pool)), Policy: policy.Builtin, Actions: runners.Catalogue(), Profile: domain.DefaultProfile(),
+	}), store.Close
 }
 
 type tokenListCmd struct{}

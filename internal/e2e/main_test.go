@@ -14,7 +14,7 @@ import (
 
 // atOnce is how many tests run at a time. They wait for timers and other
 // processes far more than they compute.
-const atOnce = "6"
+const atOnce = "8"
 
 // The test binary serves as shim and as executor, as the product's binary does,
 // and as service and runner for tests that kill them.

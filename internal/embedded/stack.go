@@ -238,6 +238,7 @@ func (s *Stack) startRunner(ctx, run context.Context, o Options) error {
 // RunnerConfig fills in what the verification runner of this program is.
 func RunnerConfig(executable, version string, c agent.Config) agent.Config {
 	c.Name, c.Version = "verification-runner", version
+	c.Cgroup = true // where one can be made; what was applied is recorded
 	c.Executors = map[string]agent.Executor{runners.TypeVerification: {Argv: []string{executable, "executor", "serve", "verification"}}}
 	c.Shim = []string{executable, "shim"}
 	for _, a := range runners.Catalogue().List() {

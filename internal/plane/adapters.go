@@ -8,6 +8,8 @@ import (
 
 	"github.com/platform-core/execution-plane-service/api"
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/eventstore/postgres"
 )
 
 // health looks at the parts of a replica.
@@ -84,4 +86,14 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(feedAge, s.FeedLagAge.Seconds())
 		gauge(xminAge, float64(s.XminAge))
 	}
+}
+
+// feed is the store's feed and the listener that knows when it grows.
+type feed struct {
+	*postgres.Store
+	listener *postgres.Listener
+}
+
+func (f feed) WaitFeed(ctx context.Context, after eventstore.Cursor) error {
+	return f.listener.WaitFeed(ctx, after)
 }

@@ -58,6 +58,9 @@ type Config struct {
 	WrapStore func(eventstore.Store) eventstore.Store
 }
 
+// ErrConfig marks an error of what a replica was told.
+var ErrConfig = errors.New("the object storage settings are wrong")
+
 // Plane is one replica.
 type Plane struct {
 	Config
@@ -71,6 +74,7 @@ type Plane struct {
 	Policies *artifacts.Policies
 
 	holder   string
+	feed     *postgres.Listener
 	sealer   *artifacts.Sealer
 	api      *api.API
 	listener net.Listener
@@ -135,7 +139,7 @@ func (p *Plane) connect(ctx context.Context) error {
 		return fmt.Errorf("the database lacks %d migrations; run: execution-plane migrate", pending)
 	}
 	if p.Bucket, err = objects.Open(p.Objects); err != nil {
-		return fmt.Errorf("open object storage: %w", err)
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
 }
@@ -149,6 +153,7 @@ func (p *Plane) assemble() {
 			p.Sink(events)
 		}
 	}})
+	p.feed = postgres.NewListener(p.Store, listenPoll)
 	var store eventstore.Store = p.Store
 	if p.WrapStore != nil {
 		store = p.WrapStore(store)
@@ -158,10 +163,10 @@ func (p *Plane) assemble() {
 		Store: store, Index: commands.NewIndex(p.Reads), Policy: active, Actions: runners.Catalogue(), Profile: p.Profile,
 		Limits: p.Limits, StorageBase: p.Bucket.URI(""), MaxQueue: p.MaxQueue, Log: p.Log,
 	})
-	d = dispatch.New(dispatch.Config{Commands: p.Commands, Reads: p.Reads, Policy: active, Profile: p.Profile, Leases: p.Store, Holder: p.holder, Log: p.Log})
+	d = dispatch.New(dispatch.Config{Commands: p.Commands, Reads: p.Reads, Feed: feed{p.Store, p.feed}, Policy: active, Profile: p.Profile, Leases: p.Store, Holder: p.holder, Log: p.Log})
 	p.Dispatch = d
 	p.Logs = &artifacts.Logs{Store: store, Reads: p.Reads, Objects: p.Bucket}
-	p.Policies = &artifacts.Policies{Objects: p.Bucket}
+	p.Policies = artifacts.NewPolicies(p.Bucket, p.Policy)
 	p.sealer = &artifacts.Sealer{Store: store, Feed: p.Store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
 		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log}
 	p.api = api.New(api.Config{
@@ -207,6 +212,9 @@ func (p *Plane) Close() {
 // shutdownGrace is how long requests in flight may go on after ctx ended.
 const shutdownGrace = 10 * time.Second
 
+// listenPoll is how often the feed's end is looked at when no notification comes.
+const listenPoll = time.Second
+
 // Run works until ctx ends, then lets requests in flight finish.
 func (p *Plane) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -227,9 +235,11 @@ func (p *Plane) Run(ctx context.Context) error {
 			}
 		})
 	}
-	start("sequencer", postgres.NewSequencer(p.Store, p.holder, postgres.SequencerOptions{OnError: func(err error) {
+	start("sequencer", postgres.NewSequencer(p.Store, p.holder, postgres.SequencerOptions{OnFeed: p.feed.Moved, OnError: func(err error) {
 		p.Log.WarnContext(ctx, "the sequencer had trouble; it goes on by itself", "error", err)
 	}}).Run)
+	start("listener", p.feed.Run)
+	start("dispatch", p.Dispatch.Run)
 	start("policy", p.announcePolicy)
 	if slices.Contains(p.Modules, ModuleDispatcher) {
 		start("sweeper", p.Dispatch.Sweep)

@@ -1,0 +1,336 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/eventstore"
+)
+
+// account is what must be true of an attempt, told a second time: by its events
+// alone, and by who caused them.
+type account struct {
+	o     *observer
+	id    domain.AttemptID
+	lines []string
+
+	phase        string
+	clocks       domain.Clocks
+	epoch        int64
+	live         bool
+	holder       domain.RunnerID
+	kind         string
+	until        time.Time
+	startedEpoch int64
+	startedBy    domain.RunnerID
+	job          *job
+	lost         int
+	stop         *domain.StopRequested
+	stopAt       time.Time
+	fixed        string // status and code, once they cannot change any more
+	salvage      time.Time
+	lastEpoch    int64
+	completed    bool
+	uploadLost   bool
+	claim        domain.Claim
+	logs         map[string]int64
+	artifacts    int
+}
+
+// follows says which phase each event leads to from each; "" keeps the phase.
+// What is not here cannot happen.
+var follows = map[string]map[string]string{
+	"":           {"created": "queued"},
+	"queued":     {"policy_decided": "", "leased": "leased", "stop_requested": "ending", "sealed": "sealed"},
+	"leased":     {"started": "running", "lease_released": "queued", "lease_expired": "queued", "stop_requested": "ending"},
+	"running":    {"heartbeat": "", "progressed": "", "log_stored": "", "evidence_recorded": "", "artifact.created": "", "process_tree_reaped": "", "policy_decided": "", "stop_requested": "", "completed": "finalizing", "lease_expired": "salvaging"},
+	"finalizing": {"heartbeat": "", "log_stored": "", "artifact.created": "", "lease_expired": "", "sealed": "sealed"},
+	"salvaging":  {"log_stored": "", "artifact.created": "", "late_outcome_reported": "", "sealed": "sealed"},
+	"ending":     {"sealed": "sealed"},
+	"sealed":     {"succeeded": "closed", "failed": "closed", "cancelled": "closed", "timed_out": "closed"},
+	"closed":     {},
+}
+
+func (a *account) bad(invariant, format string, args ...any) {
+	a.o.note(invariant, a.id, format, args...)
+}
+
+func (a *account) observe(e eventstore.Event, d domain.Event) {
+	short := strings.TrimPrefix(e.Type, "execution.attempt.")
+	next, ok := follows[a.phase][short]
+	if !ok {
+		invariant := "I2"
+		if a.phase == "closed" {
+			invariant = "I3"
+		}
+		a.bad(invariant, "%s cannot follow in %q", short, a.phase)
+		return
+	}
+	a.held(e, d)
+	switch d := d.(type) {
+	case domain.Created:
+		a.clocks = d.Clocks
+	case domain.Leased:
+		if d.Epoch <= a.epoch || a.live {
+			a.bad("I4", "epoch %d was leased after %d, live %v", d.Epoch, a.epoch, a.live)
+		}
+		a.epoch, a.live, a.holder, a.kind, a.until = d.Epoch, true, d.RunnerID, "offer", d.OfferUntil
+	case domain.LeaseReleased:
+		a.live = false
+		if d.Reason == domain.ReleaseDeclined || d.Reason == domain.ReleasePolicyUnavailable {
+			a.lost++
+		}
+	case domain.Started:
+		a.startedEpoch, a.startedBy, a.kind, a.until = d.Epoch, a.holder, "lease", d.LeaseUntil
+		a.job = a.o.callers[domain.NewID[domain.CommandID](e.CommandID)]
+	case domain.Heartbeat:
+		a.until = d.LeaseUntil
+	case domain.LeaseExpired:
+		a.expired(e, d)
+	case domain.StopRequested:
+		if a.stop != nil {
+			a.bad("I2", "a second stop was accepted")
+		}
+		a.stop, a.stopAt = &d, e.Time
+		if a.phase != "running" {
+			a.live = false
+			a.fix(stopped(d.Reason))
+		}
+	case domain.LogStored:
+		if d.Offset != a.logs[d.Stream] {
+			a.bad("I12", "%s goes on at %d, it has %d bytes", d.Stream, d.Offset, a.logs[d.Stream])
+		}
+		a.logs[d.Stream] = d.Offset + d.Bytes
+	case domain.ArtifactCreated:
+		a.artifacts++
+	case domain.Completed:
+		a.complete(d)
+	case domain.Sealed:
+		a.seal(e, d)
+	}
+	if next != "" {
+		a.phase = next
+	}
+	if next == "closed" {
+		a.closed(short, e, d)
+	}
+}
+
+// held checks that what only the holder may write was written by the holder.
+func (a *account) held(e eventstore.Event, d domain.Event) {
+	epoch, salvaged := int64(0), false
+	switch d := d.(type) {
+	case domain.Started:
+		epoch = d.Epoch
+	case domain.Heartbeat:
+		epoch = d.Epoch
+	case domain.Progressed:
+		epoch = d.Epoch
+	case domain.LogStored:
+		epoch, salvaged = d.Epoch, d.Salvaged
+	case domain.ArtifactCreated:
+		epoch, salvaged = d.Epoch, d.Salvaged
+	case domain.EvidenceRecorded:
+		epoch = d.Epoch
+	case domain.ProcessTreeReaped:
+		epoch = d.Epoch
+	case domain.Completed:
+		epoch = d.Epoch
+	case domain.LeaseReleased:
+		if d.Reason == domain.ReleaseRequeue {
+			return
+		}
+		epoch = d.Epoch
+	default:
+		return
+	}
+	j := a.o.callers[domain.NewID[domain.CommandID](e.CommandID)]
+	switch {
+	case j == nil:
+		a.bad("I4", "%s was written by nobody known", e.Type)
+	case j.call.Epoch != epoch:
+		a.bad("I4", "%s at epoch %d was written by the holder of epoch %d", e.Type, epoch, j.call.Epoch)
+	case salvaged && (a.live || e.Time.Compare(a.salvage) >= 0 || epoch != a.lastEpoch):
+		a.bad("I4", "%s was salvaged at %s from epoch %d: live %v, until %s, epoch %d", e.Type, e.Time, epoch, a.live, a.salvage, a.lastEpoch)
+	case !salvaged && (!a.live || epoch != a.epoch || j.r.id != a.holder):
+		a.bad("I4", "%s was written by runner %d at epoch %d: live %v, epoch %d", e.Type, j.r.n, epoch, a.live, a.epoch)
+	case !salvaged && !e.Time.Before(a.dies(e.Time)) && !a.o.away(e.Time):
+		a.bad("I4", "%s was taken at %s under a lease that died at %s", e.Type, e.Time, a.dies(e.Time))
+	}
+}
+
+// away reports whether, when this was decided, the service counted as away.
+func (o *observer) away(at time.Time) bool {
+	return !o.w.swept.IsZero() && at.Sub(o.w.swept) > domain.AwayAfter-time.Second || o.w.Faults.has(ClockJumps)
+}
+
+// dies is when the lease runs out, by what the ledger says. A return of the
+// service that was recorded while a command was on its way need not be known to it.
+func (a *account) dies(at time.Time) time.Time {
+	out := a.until
+	for _, r := range a.o.resumed {
+		if t := r.Add(a.term()); t.After(out) {
+			out = t
+		}
+	}
+	return out
+}
+
+func (a *account) term() time.Duration {
+	seconds := map[string]int{"offer": a.clocks.OfferSeconds, "lease": a.clocks.LeaseSeconds, "upload": a.clocks.UploadSeconds}[a.kind]
+	return time.Duration(seconds) * time.Second
+}
+
+func (a *account) expired(e eventstore.Event, d domain.LeaseExpired) {
+	if !a.live || d.Epoch != a.epoch {
+		a.bad("I4", "the lease of epoch %d expired: live %v, epoch %d", d.Epoch, a.live, a.epoch)
+	}
+	switch d.Cause {
+	case "evicted":
+		if !a.o.evicted[a.holder] {
+			a.bad("I4", "a lease was evicted, its runner was not")
+		}
+	case "stop_deadline":
+		if a.stop == nil || a.stop.Deadline == nil || e.Time.Before(*a.stop.Deadline) {
+			a.bad("I4", "a stop was overdue at %s", e.Time)
+		}
+	default:
+		a.timedOut(e, d)
+	}
+	a.live = false
+	switch a.phase {
+	case "leased":
+		a.lost++
+	case "finalizing":
+		a.uploadLost, a.lastEpoch = true, d.Epoch
+	default:
+		a.lastEpoch = d.Epoch
+		a.salvage = e.Time.Add(time.Duration(a.clocks.SalvageSeconds) * time.Second)
+		a.fix("failed/lease_lost")
+		if a.stop != nil {
+			a.fixed = stopped(a.stop.Reason)
+		}
+		if d.Cause == "stop_deadline" {
+			a.epoch++
+		}
+	}
+}
+
+// timedOut checks that a lease which ran out had run out, that the service's own
+// downtime was not held against it, and that a living runner never loses it.
+func (a *account) timedOut(e eventstore.Event, d domain.LeaseExpired) {
+	if e.Time.Before(a.until) {
+		a.bad("I4", "the lease expired (%s) at %s, it lives until %s", d.Cause, e.Time, a.until)
+	}
+	for _, r := range a.o.resumed {
+		if r.Before(e.Time.Add(-3*time.Second)) && e.Time.Before(r.Add(a.term())) {
+			a.bad("I4", "the lease expired (%s) at %s, within a term of the service's return at %s", d.Cause, e.Time, r)
+		}
+	}
+	if a.o.w.Faults.has(ClockJumps) {
+		return
+	}
+	if swept := a.o.w.swept; !swept.IsZero() && e.Time.Sub(swept) > domain.AwayAfter {
+		a.bad("I4", "the lease expired (%s) at %s, while the service was away: the last sweep was at %s", d.Cause, e.Time, swept)
+	}
+	if d.Cause != "lease_timeout" || a.job == nil {
+		return
+	}
+	if a.job.acting != nil {
+		a.bad("I5", "the lease expired at %s, and runner %d still acts under it", e.Time, a.job.r.n)
+	}
+	if heard := time.Since(a.job.ackSent); heard < a.term() {
+		a.bad("I4", "the lease expired, and its runner had a report acknowledged that it sent %s before", heard)
+	}
+}
+
+func (a *account) complete(d domain.Completed) {
+	a.completed, a.claim = true, d.Claim
+	a.kind, a.until = "upload", d.UploadUntil
+	code := d.Claim.Result
+	switch {
+	case a.stop != nil && (code == "stopped" || code == "agent_restarted" || code == "start_abandoned" || code == "executor_crashed"):
+		a.fix(stopped(a.stop.Reason))
+	case code == "succeeded":
+		a.fix("succeeded/")
+	case code == "stopped":
+		a.fix("failed/executor_crashed")
+	default:
+		a.fix("failed/" + code)
+	}
+}
+
+func (a *account) fix(outcome string) {
+	if a.fixed != "" {
+		a.bad("I3", "the outcome was %s and became %s", a.fixed, outcome)
+	}
+	a.fixed = outcome
+}
+
+func stopped(r domain.StopReason) string {
+	switch r {
+	case domain.StopCancel:
+		return "cancelled/cancelled"
+	case domain.StopOperatorAbort:
+		return "failed/operator_aborted"
+	default:
+		return "timed_out/" + string(r)
+	}
+}
+
+func (a *account) seal(e eventstore.Event, d domain.Sealed) {
+	uploaded := a.completed && a.artifacts >= a.claim.Artifacts
+	for _, l := range a.claim.Logs {
+		uploaded = uploaded && a.logs[l.Stream] >= l.Bytes
+	}
+	started := a.startedEpoch > 0
+	switch {
+	case started == (d.State == "empty"):
+		a.bad("I8", "an attempt that started: %v was sealed as %s", started, d.State)
+	case d.State == "complete" && !uploaded:
+		a.bad("I8", "it was sealed as complete, and bytes are missing")
+	case started && !uploaded && a.completed && !a.uploadLost:
+		a.bad("I8", "it was sealed while its holder may still upload")
+	case started && !a.completed && e.Time.Before(a.salvage):
+		a.bad("I8", "it was sealed within its salvage window")
+	}
+}
+
+// closed checks the terminal event against the outcome that was fixed before it.
+func (a *account) closed(short string, e eventstore.Event, d domain.Event) {
+	var end domain.Ended
+	switch d := d.(type) {
+	case domain.Succeeded:
+		end = d.Ended
+	case domain.Failed:
+		end = d.Ended
+	case domain.Cancelled:
+		end = d.Ended
+	case domain.TimedOut:
+		end = d.Ended
+	}
+	got := short + "/" + string(end.FailureCode)
+	a.o.w.count("end", got)
+	want := a.fixed
+	switch {
+	case want != "":
+	case got == "failed/policy_denied" && a.epoch == 0:
+		want = got
+	case a.lost >= a.clocks.MaxOffers:
+		want = "failed/offers_exhausted"
+	default:
+		want = "failed/queue_timeout"
+	}
+	if got != want {
+		a.bad("I3", "it ended as %s, its outcome was %s", got, want)
+	}
+	var logs int64
+	for _, n := range a.logs {
+		logs += n
+	}
+	if end.LogBytes != logs || end.Artifacts != a.artifacts {
+		a.bad("I12", "the end says %d bytes of log and %d artifacts; there are %d and %d", end.LogBytes, end.Artifacts, logs, a.artifacts)
+	}
+	a.live = false
+}

@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// Faults is a set of kinds of trouble.
+type Faults uint32
+
+// The kinds of trouble.
+const (
+	LostMessages   Faults = 1 << iota // requests and replies that never arrive
+	Duplicates                        // requests that are carried out twice, the second one late
+	Delays                            // messages that take seconds, and so overtake each other
+	StoreBefore                       // appends that fail before they are stored
+	StoreAfter                        // appends that fail after they were stored
+	Conflicts                         // storms of clashes
+	StoreAway                         // the store is away for a while
+	ReplicaKills                      // a replica is killed at whatever step it is in
+	Downtime                          // all replicas are away for a while
+	StalledSweeps                     // nobody sweeps for a while
+	SlowReplicas                      // a replica stands still between two steps
+	ClockJumps                        // the database's clock jumps
+	Partitions                        // a runner cannot be reached, nor reach anyone
+	RunnerCrashes                     // an agent is killed and comes back
+	AgentPauses                       // SIGSTOP of an agent; its shim goes on
+	MachinePauses                     // a runner's machine stands still
+	ObjectsAway                       // object storage is away for a while
+	Operator                          // cancels, aborts, requeues, evictions, pauses
+	SilentJobs                        // jobs that never end or never say anything
+	RunnerDrift                       // runners' clocks that run fast or slow
+	endOfFaults
+)
+
+const allFaults = endOfFaults - 1
+
+var faultNames = []string{"lost", "duplicates", "delays", "store_before", "store_after", "conflicts", "store_away",
+	"replica_kills", "downtime", "stalled_sweeps", "slow_replicas", "clock_jumps", "partitions", "runner_crashes",
+	"agent_pauses", "machine_pauses", "objects_away", "operator", "silent_jobs", "runner_drift"}
+
+// FaultNames lists what counts as a fault in a report.
+func FaultNames() []string {
+	return []string{"request_lost", "reply_lost", "duplicate", "delayed", "store_before", "store_after", "stored_unanswered", "conflict",
+		"store_away", "replica_kill", "downtime", "stalled_sweeps", "slow_replica", "clock_jump", "partition", "runner_crash",
+		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job"}
+}
+
+func (f Faults) has(k Faults) bool { return f&k != 0 }
+
+func (f Faults) String() string {
+	var out []string
+	for i, n := range faultNames {
+		if f.has(1 << i) {
+			out = append(out, n)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// ParseFaults reads the names that String writes.
+func ParseFaults(s string) (Faults, error) {
+	var f Faults
+next:
+	for name := range strings.SplitSeq(s, ",") {
+		if name == "" {
+			continue
+		}
+		for i, n := range faultNames {
+			if n == name {
+				f |= 1 << i
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("there is no fault %q; there are %s", name, allFaults)
+	}
+	return f, nil
+}
+
+// Config is a run. ConfigOf draws one from a seed.
+type Config struct {
+	Seed     uint64
+	Profile  string // default, fast
+	Replicas int
+	Runners  int
+	Attempts int
+	Busy     time.Duration // how long attempts arrive and faults happen
+	Faults   Faults
+	Skew     time.Duration // of the database's clock against the replicas'
+	Drift    float64       // a runner's clock is off by at most this share, where it drifts
+}
+
+// ConfigOf draws a run from a seed. Each run has some kinds of trouble only, so
+// that one kind does not hide another.
+func ConfigOf(seed uint64) Config {
+	r := rand.New(rand.NewPCG(seed, 0x5eed))
+	c := Config{
+		Seed: seed, Profile: "fast", Replicas: 1 + r.IntN(3), Runners: 1 + r.IntN(5), Attempts: 4 + r.IntN(20),
+		Busy: time.Duration(60+r.IntN(240)) * time.Second, Drift: 0.0002,
+		Skew: time.Duration(r.IntN(1200)-600) * time.Second,
+	}
+	if r.IntN(2) == 0 {
+		c.Profile = "default"
+		c.Busy *= 2
+	}
+	for i := range faultNames {
+		if r.IntN(5) < 2 {
+			c.Faults |= 1 << i
+		}
+	}
+	if r.IntN(12) == 0 {
+		c.Faults = 0 // a quiet run must be quiet
+	}
+	return c
+}
+
+func (c Config) String() string {
+	return fmt.Sprintf("seed %d: %s profile, %d replicas, %d runners, %d attempts, %s busy, database clock %+ds, faults [%s]",
+		c.Seed, c.Profile, c.Replicas, c.Runners, c.Attempts, c.Busy, int(c.Skew.Seconds()), c.Faults)
+}
+
+func (c Config) profile() domain.Profile {
+	p, _ := domain.ProfileByName(c.Profile)
+	return p
+}

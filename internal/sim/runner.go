@@ -1,0 +1,338 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/platform-core/execution-plane-service/commands"
+	"github.com/platform-core/execution-plane-service/domain"
+)
+
+// runner is a machine with an agent and, for each job, a shim. The agent may
+// crash or be stopped; the shim goes on, and ends the job by its own clock.
+type runner struct {
+	w       *World
+	n       int
+	rng     *rand.Rand
+	ids     *rand.Rand // for ids alone, so that draws elsewhere do not change them
+	planned uint64
+	id      domain.RunnerID
+	tokenID domain.TokenID
+	slots   int
+	drift   float64
+
+	up      bool
+	life    int  // raised by each crash of the agent
+	cutOff  bool // partitioned
+	paused  bool // the agent
+	frozen  bool // the machine
+	evicted bool
+	waiting []func() // what the agent does when it goes on
+	held    []func() // what shims do when the machine goes on
+	tokens  []string // one per slot, until an offer uses it
+	jobs    []*job
+}
+
+func (r *runner) newID() uuid.UUID {
+	var u uuid.UUID
+	for i := range u {
+		u[i] = byte(r.ids.UintN(256))
+	}
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	return u
+}
+
+func (r *runner) command() domain.CommandID { return domain.NewID[domain.CommandID](r.newID()) }
+
+// after plans something that the agent does, unless it was killed by then.
+func (r *runner) after(d time.Duration, f func()) {
+	life := r.life
+	r.planned++
+	r.w.loop.plan(time.Now().Add(d), mix(r.w.Seed, name("runner"), uint64(r.n), r.planned), func() { r.agent(life, f) })
+}
+
+func (r *runner) agent(life int, f func()) {
+	switch {
+	case r.life != life || !r.up || r.evicted:
+	case r.paused || r.frozen:
+		r.waiting = append(r.waiting, func() { r.agent(life, f) })
+	default:
+		f()
+	}
+}
+
+// shimAfter plans something that a shim does, whatever becomes of the agent.
+func (r *runner) shimAfter(d time.Duration, f func()) {
+	r.planned++
+	r.w.loop.plan(time.Now().Add(d), mix(r.w.Seed, name("shim"), uint64(r.n), r.planned), func() { r.shim(f) })
+}
+
+func (r *runner) shim(f func()) {
+	if r.frozen {
+		r.held = append(r.held, func() { r.shim(f) })
+		return
+	}
+	f()
+}
+
+// send sends a request of the agent.
+func (r *runner) send(what string, command domain.CommandID, timeout time.Duration, do func(context.Context, *replica) (any, error), reply func(any, error)) {
+	life := r.life
+	r.planned++
+	r.w.send(call{
+		id: mix(name("message"), uint64(r.n), r.planned), from: r, what: what, command: command, timeout: timeout, do: do,
+		reply: func(v any, err error) { r.agent(life, func() { reply(v, err) }) },
+	})
+}
+
+// insist repeats a request under one command id until the answer is definite.
+func (r *runner) insist(what string, command domain.CommandID, do func(context.Context, *replica) (any, error), done func(any, error)) {
+	r.send(what, command, r.timeout(), do, func(v any, err error) {
+		if definite(err) {
+			done(v, err)
+			return
+		}
+		r.after(time.Duration(200+r.rng.IntN(2_000))*time.Millisecond, func() { r.insist(what, command, do, done) })
+	})
+}
+
+func (r *runner) timeout() time.Duration {
+	if r.w.Profile == "fast" {
+		return time.Second
+	}
+	return 5 * time.Second
+}
+
+func (r *runner) meta(command domain.CommandID) commands.Meta {
+	return meta(command, r.id.String(), domain.RoleRunner)
+}
+
+func (r *runner) begin() {
+	r.up = true
+	r.tokens = nil
+	for range r.slots {
+		r.tokens = append(r.tokens, r.newID().String())
+	}
+	r.poll()
+	r.report()
+}
+
+// poll asks for work, over and over.
+func (r *runner) poll() {
+	free := r.slots
+	for _, j := range r.jobs {
+		if !j.completed && !j.refused {
+			free--
+		}
+	}
+	var hashes []string
+	for _, t := range r.tokens[:max(0, min(free, len(r.tokens)))] {
+		hashes = append(hashes, sha(t))
+	}
+	sent := time.Now()
+	r.send("next", domain.CommandID{}, 5*time.Second, func(ctx context.Context, to *replica) (any, error) {
+		return r.w.next(ctx, to, r.id, r.slots, hashes)
+	}, func(v any, err error) {
+		wait := time.Duration(500+r.rng.IntN(1_500)) * time.Millisecond
+		if n, ok := v.(news); ok && err == nil {
+			r.learn(n, sent)
+		} else if domain.KindOf(err) == domain.KindGone {
+			r.leave()
+			return
+		}
+		r.after(wait, r.poll)
+	})
+}
+
+func (r *runner) learn(n news, sent time.Time) {
+	for _, j := range slices.Clone(r.jobs) {
+		if reason, ok := n.stops[j.call.LeaseID]; ok {
+			j.onStop(reason)
+		}
+		if !n.live[j.call.LeaseID] && j.started && sent.After(j.startAcked) {
+			j.onLost()
+		}
+	}
+	for _, o := range n.offers {
+		if slices.ContainsFunc(r.jobs, func(j *job) bool { return j.call.LeaseID == o.lease }) {
+			continue
+		}
+		i := slices.IndexFunc(r.tokens, func(t string) bool { return sha(t) == o.token })
+		if i < 0 {
+			continue // the agent that asked for it is no more
+		}
+		token := r.tokens[i]
+		r.tokens[i] = r.newID().String()
+		r.take(o, token)
+	}
+}
+
+// take begins with an offered attempt, or gives it back.
+func (r *runner) take(o offer, token string) {
+	j := &job{
+		r: r, attempt: o.attempt, clocks: o.clocks, spool: map[string][]byte{}, acked: map[string]int64{}, chunks: map[string]*chunk{},
+		call: commands.LeaseCall{LeaseID: o.lease, Epoch: o.epoch, Token: token, RunnerID: r.id},
+	}
+	id := r.command()
+	r.w.obs.caller(id, j)
+	if r.rng.IntN(25) == 0 {
+		reason := []string{domain.ReleaseDeclined, domain.ReleaseDraining, domain.ReleasePolicyUnavailable}[r.rng.IntN(3)]
+		r.insist("release", id, func(ctx context.Context, to *replica) (any, error) {
+			return nil, to.svc.Release(ctx, r.meta(id), j.call, reason)
+		}, func(any, error) {})
+		return
+	}
+	r.jobs = append(r.jobs, j)
+	j.start(id)
+}
+
+// report renews the lease of every started job.
+func (r *runner) report() {
+	every := r.w.profile().ReportEvery
+	for _, j := range slices.Clone(r.jobs) {
+		if j.started && !j.refused {
+			j.report(0)
+		}
+	}
+	r.after(every, r.report)
+}
+
+// crash kills the agent; its shims go on. What it had on disk is there when it
+// comes back.
+func (r *runner) crash() {
+	r.up = false
+	r.life++
+	r.waiting = nil
+	r.paused = false
+}
+
+func (r *runner) restart() {
+	if r.up || r.evicted {
+		return
+	}
+	r.up = true
+	id := r.command()
+	r.insist("register", id, func(ctx context.Context, to *replica) (any, error) {
+		return to.svc.RegisterRunner(ctx, r.meta(id), commands.RegisterRunner{TokenID: r.tokenID, Registered: r.registration()})
+	}, func(_ any, err error) {
+		if err != nil {
+			r.w.count("register", word(err))
+			r.leave()
+			return
+		}
+		for _, j := range slices.Clone(r.jobs) {
+			j.restarted()
+		}
+		r.begin()
+	})
+}
+
+// leave is what an evicted runner does: it ends everything and goes.
+func (r *runner) leave() {
+	for _, j := range slices.Clone(r.jobs) {
+		j.end("stopped")
+	}
+	r.evicted = true
+	r.waiting = nil
+}
+
+func (r *runner) pause(machine bool) {
+	if machine {
+		r.frozen = true
+		for _, j := range r.jobs {
+			j.act(false)
+		}
+		return
+	}
+	r.paused = true
+}
+
+// resume lets an agent or a machine go on. Shims look at their clock first.
+func (r *runner) resume(machine bool) {
+	if machine {
+		r.frozen = false
+		for _, j := range slices.Clone(r.jobs) {
+			if j.running && !j.fenced() {
+				j.act(true)
+			} else if j.running {
+				j.running = false // the kernel ended it as it woke
+				j.result = "stopped"
+				r.after(0, j.finish)
+			}
+		}
+		held := r.held
+		r.held = nil
+		for _, f := range held {
+			f()
+		}
+	} else {
+		r.paused = false
+	}
+	if !r.paused && !r.frozen {
+		waiting := r.waiting
+		r.waiting = nil
+		for _, f := range waiting {
+			f()
+		}
+	}
+}
+
+func (r *runner) registration() domain.RunnerRegistered {
+	return domain.RunnerRegistered{
+		RunnerID: r.id, Name: "verification-runner", Version: "1.0.0", BinaryDigest: sha("binary"), JobTypes: []string{"verification"},
+		Actions: []string{"verify.tcp.connect"}, Isolation: []string{"process"}, Slots: r.slots,
+	}
+}
+
+// enrol lets a new runner in, before anything goes wrong.
+func (w *World) enrol() error {
+	n := len(w.runners)
+	key := mix(w.Seed, name("runner"), uint64(n))
+	r := &runner{w: w, n: n, rng: dice(key), ids: dice(mix(key, 1))}
+	r.id, r.slots = domain.NewID[domain.RunnerID](r.newID()), 1+r.rng.IntN(3)
+	r.drift = (2*r.rng.Float64() - 1) * w.Drift
+	if !w.Faults.has(RunnerDrift) {
+		r.drift = 0
+	}
+	enrolment := domain.NewID[domain.EnrolmentID](r.newID())
+	register, create := r.command(), r.command()
+	var failed error
+	w.outside(key, func(ctx context.Context) error {
+		s := w.replicas[0].svc
+		if err := s.CreateEnrolment(ctx, meta(create, "operator", domain.RoleOperator), domain.EnrolmentCreated{
+			EnrolmentID: enrolment, Pool: "default", SHA256: sha("secret"), ExpiresAt: w.dbNow().Add(time.Hour)}); err != nil {
+			return err
+		}
+		reg, err := s.RegisterRunner(ctx, r.meta(register), commands.RegisterRunner{
+			Enrolment: &commands.EnrolmentProof{ID: enrolment, Secret: "secret"}, TokenSHA256: sha("runner secret"), Registered: r.registration()})
+		r.tokenID = reg.TokenID
+		return err
+	}, &failed)
+	if failed != nil {
+		return fmt.Errorf("enrol a runner: %w", failed)
+	}
+	w.runners = append(w.runners, r)
+	return nil
+}
+
+// outside carries something out that no fault touches, and waits for it.
+func (w *World) outside(key uint64, fn func(ctx context.Context) error, failed *error) {
+	done := false
+	w.spawn(mix(key, name("outside")), nil, func(ctx context.Context) {
+		*failed = fn(ctx)
+		done = true
+	})
+	was := w.calm
+	w.calm = true
+	w.loop.run(time.Now().Add(time.Hour), func() bool { return done })
+	w.calm = was
+	if !done && *failed == nil {
+		*failed = errors.New("it did not end")
+	}
+}
