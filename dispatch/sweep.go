@@ -187,11 +187,12 @@ func (d *Dispatcher) arrive(ctx context.Context) (now time.Time, p domain.Presen
 // massExpiry reports whether so many leases would end at once that the service
 // must be to blame, and gives the runners a fresh term then.
 func (d *Dispatcher) massExpiry(ctx context.Context, now time.Time, p domain.Presence) (bool, error) {
-	// One fresh term was given already: what is still silent after it is gone.
+	// One fresh term was given already: what is still silent after it is gone, and
+	// what was over before it does not count again.
 	if now.Sub(p.ResumedAt) < 2*d.Profile.Lease("opentofu") {
 		return false, nil
 	}
-	live, over, err := d.Reads.LeaseCounts(ctx, now)
+	live, over, err := d.Reads.LeaseCounts(ctx, p.ResumedAt, now)
 	if err != nil || over < massLeast || float64(over) <= massShare*float64(live) {
 		return false, err
 	}

@@ -1,6 +1,8 @@
 // Package ledger proves what the event store holds: that every stream's chain is
-// whole, that every head is the fold of its events, that the feed has no hole,
-// and that the inline tables are what the events say.
+// whole and ends where it says so, that every head is the fold of its events, that
+// the texts which events name are theirs or were erased, that the feed has every
+// event it should have, in order, and that the inline tables are what the events
+// say. It names what is wrong and goes on.
 //
 // The chain is checked event by event, never by its ends alone. It finds any
 // change, swap or removal inside a stream. A truncated tail, a chain rewritten

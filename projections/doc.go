@@ -4,8 +4,9 @@
 //
 // The tables are inline: commands write a model's rows in the same append as the
 // events, because commands decide on them and callers read their own writes. The
-// same Changes functions feed a rebuild, and Check compares what a fold gives
-// with what stands in the tables, in one snapshot. A row belongs to one stream
+// same Changes functions feed Check, which compares what a fold gives with what
+// stands in the tables, and Rebuild, which writes the rows anew where they differ.
+// Both pass over events and rows once, in the order of streams, page by page. A row belongs to one stream
 // and holds nothing but what the stream's events say: no clock, no configuration.
 //
 // A new model is one file here, a table in a migration, an entry in Tables, and a

@@ -41,11 +41,11 @@ func (r *Reader) LiveLeases(ctx context.Context, id domain.RunnerID) ([]LiveLeas
 		FROM leases WHERE runner_id = $1 ORDER BY attempt_id`, id.UUID())
 }
 
-// LeaseCounts counts the leases of started attempts: all, and those whose time is
-// over at now. It is for the sweeper's sense of proportion.
-func (r *Reader) LeaseCounts(ctx context.Context, now time.Time) (live, over int, err error) {
+// LeaseCounts counts the leases of started attempts: all, and those whose time ran
+// out after since and is over at now. It is for the sweeper's sense of proportion.
+func (r *Reader) LeaseCounts(ctx context.Context, since, now time.Time) (live, over int, err error) {
 	v, err := one[struct{ Live, Over int }](ctx, r, "live leases", nil,
-		"SELECT count(*)::int AS live, count(*) FILTER (WHERE lease_until <= $1)::int AS over FROM leases WHERE kind = 'lease'", now)
+		"SELECT count(*)::int AS live, count(*) FILTER (WHERE lease_until > $1 AND lease_until <= $2)::int AS over FROM leases WHERE kind = 'lease'", since, now)
 	return v.Live, v.Over, err
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
-	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
 	"github.com/platform-core/execution-plane-service/internal/plane"
@@ -55,7 +54,7 @@ func serveChild(c childConfig) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	p, err := plane.New(ctx, plane.Config{
-		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: domain.FastProfile(), Log: childLog(),
+		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: roomy(), Log: childLog(),
 	})
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func TestCrashPoints(t *testing.T) {
 		}
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, setup{profile: domain.FastProfile()})
+			w := newWorld(t, setup{profile: roomy()})
 			crash(t, w, point)
 		})
 	}

@@ -113,7 +113,7 @@ func TestDatabaseDiesInTheMiddleOfACommand(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.StartServer(t)
 	faults := &faultyStore{}
-	w := newWorld(t, setup{pg: pg, profile: domain.FastProfile()})
+	w := newWorld(t, setup{pg: pg, profile: roomy()})
 	w.wrap = func(s eventstore.Store) eventstore.Store {
 		faults.Store = s
 		return faults
@@ -167,7 +167,7 @@ func TestDatabaseDiesInTheMiddleOfACommand(t *testing.T) {
 // of the other; one dies and the other takes over all that one may do at a time.
 func TestTwoReplicas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{profile: domain.FastProfile()})
+	w := newWorld(t, setup{profile: roomy()})
 	dying := startChild(t, verbService, "", childConfig{DatabaseURL: w.db, S3: w.s3, Listen: freeAddress(t)})
 	c := w.client("http://"+dying.config.Listen, w.controlToken)
 	w.eventually("the first replica is ready", func() bool {

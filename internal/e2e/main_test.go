@@ -14,7 +14,12 @@ import (
 
 // atOnce is how many tests run at a time. They wait for timers and other
 // processes far more than they compute.
-const atOnce = "8"
+func atOnce() string {
+	if raceDetector {
+		return "3" // there it is the machine that they wait for
+	}
+	return "8"
+}
 
 // The test binary serves as shim and as executor, as the product's binary does,
 // and as service and runner for tests that kill them.
@@ -30,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", atOnce()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}

@@ -36,10 +36,18 @@ type setup struct {
 	wrap    func(eventstore.Store) eventstore.Store
 }
 
-// quick is the fast profile with everything that a test would wait for shorter.
-func quick() domain.Profile {
+// roomy is the fast profile with leases that outlast a machine that is busy: for
+// tests that are not about losing them.
+func roomy() domain.Profile {
 	p := domain.FastProfile()
-	p.ReportEvery, p.Fence, p.Offer, p.Salvage, p.Upload = time.Second, 5*time.Second, 2*time.Second, time.Second, 5*time.Second
+	p.Fence = 45 * time.Second
+	return p
+}
+
+// quick is roomy with everything that a test would wait for shorter.
+func quick() domain.Profile {
+	p := roomy()
+	p.ReportEvery, p.Offer, p.Salvage, p.Upload = time.Second, 2*time.Second, time.Second, 15*time.Second
 	p.StopBudget = func(string) time.Duration { return 3 * time.Second }
 	return p
 }
