@@ -6,8 +6,9 @@
 // events, because commands decide on them and callers read their own writes. The
 // same Changes functions feed Check, which compares what a fold gives with what
 // stands in the tables, and Rebuild, which writes the rows anew where they differ.
-// Both pass over events and rows once, in the order of streams, page by page. A row belongs to one stream
-// and holds nothing but what the stream's events say: no clock, no configuration.
+// Both pass over events and rows once, in the order of streams, page by page. A
+// row belongs to one stream and holds nothing but what the stream's events say: no
+// clock, no configuration.
 //
 // A new model is one file here, a table in a migration, an entry in Tables, and a
 // call in the Changes of its aggregate. runner_liveness is not a projection.

@@ -71,7 +71,7 @@ func TestRebuildInPieces(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for i := 1; ctx.Err() == nil; i++ {
+			for i := 1; i < 30 && ctx.Err() == nil; i++ {
 				if _, err := b.life(t.Context(), i%3+1); err != nil {
 					t.Errorf("a writer failed: %v", err)
 					return
@@ -112,7 +112,7 @@ func TestRebuildBesideALongReader(t *testing.T) {
 	go func() {
 		for i := 0; ; i++ {
 			began := time.Now()
-			if _, err := b.life(t.Context(), 1); err != nil || ctx.Err() != nil {
+			if _, err := b.life(t.Context(), 1); err != nil || ctx.Err() != nil || i == 1000 {
 				written <- err
 				return
 			}

@@ -27,9 +27,17 @@ func TestRebuildWhileWritersAppend(t *testing.T) {
 		sync.Mutex
 		time.Duration
 	}
+	// The writers' work is bounded by step, or a slow machine would let them outrun
+	// the checks for ever.
+	work := make(chan struct{}, 1000)
 	for i := range writers {
 		wg.Go(func() {
-			for errs[i] == nil && ctx.Err() == nil {
+			for errs[i] == nil {
+				select {
+				case <-ctx.Done():
+					return
+				case <-work:
+				}
 				began := time.Now()
 				_, errs[i] = b.life(t.Context(), lives[i]%4+1)
 				lives[i]++
@@ -42,6 +50,9 @@ func TestRebuildWhileWritersAppend(t *testing.T) {
 	for range 2 {
 		for _, order := range [][]string{{"leases", "attempt_status"}, {"attempt_status", "leases"}} {
 			for _, table := range order {
+				for range 3 * writers {
+					work <- struct{}{}
+				}
 				if _, err := projections.Rebuild(t.Context(), b.pool, table); err != nil {
 					t.Errorf("rebuild %s: %v", table, err)
 				}

@@ -14,26 +14,26 @@ type Faults uint32
 
 // The kinds of trouble.
 const (
-	LostMessages   Faults = 1 << iota // requests and replies that never arrive
-	Duplicates                        // requests that are carried out twice, the second one late
-	Delays                            // messages that take seconds, and so overtake each other
-	StoreBefore                       // appends that fail before they are stored
-	StoreAfter                        // appends that fail after they were stored
-	Conflicts                         // storms of clashes
-	StoreAway                         // the store is away for a while
-	ReplicaKills                      // a replica is killed at whatever step it is in
-	Downtime                          // all replicas are away for a while
-	StalledSweeps                     // nobody sweeps for a while
-	SlowReplicas                      // a replica stands still between two steps
-	ClockJumps                        // the database's clock jumps
-	Partitions                        // a runner cannot be reached, nor reach anyone
-	RunnerCrashes                     // an agent is killed and comes back
-	AgentPauses                       // SIGSTOP of an agent; its shim goes on
-	MachinePauses                     // a runner's machine stands still
-	ObjectsAway                       // object storage is away for a while
-	Operator                          // cancels, aborts, requeues, evictions, pauses
-	SilentJobs                        // jobs that never end or never say anything
-	RunnerDrift                       // runners' clocks that run fast or slow
+	LostMessages  Faults = 1 << iota // requests and replies that never arrive
+	Duplicates                       // requests that are carried out twice, the second one late
+	Delays                           // messages that take seconds, and so overtake each other
+	StoreBefore                      // appends that fail before they are stored
+	StoreAfter                       // appends that fail after they were stored
+	Conflicts                        // storms of clashes
+	StoreAway                        // the store is away for a while
+	ReplicaKills                     // a replica is killed at whatever step it is in
+	Downtime                         // all replicas are away for a while
+	StalledSweeps                    // nobody sweeps for a while
+	SlowReplicas                     // a replica stands still between two steps
+	ClockJumps                       // the database's clock jumps
+	Partitions                       // a runner cannot be reached, nor reach anyone
+	RunnerCrashes                    // an agent is killed and comes back
+	AgentPauses                      // SIGSTOP of an agent; its shim goes on
+	MachinePauses                    // a runner's machine stands still
+	ObjectsAway                      // object storage is away for a while
+	Operator                         // cancels, aborts, requeues, evictions, pauses
+	SilentJobs                       // jobs that never end or never say anything
+	RunnerDrift                      // runners' clocks that run fast or slow
 	endOfFaults
 )
 

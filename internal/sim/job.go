@@ -428,6 +428,9 @@ func (j *job) restarted() {
 	switch {
 	case !j.started:
 		j.abandoned = true
+		if j.r.rng.IntN(2) == 0 { // it lost its notes
+			j.startID = j.r.command()
+		}
 		j.start(j.startID)
 		return
 	case j.running:
@@ -436,13 +439,12 @@ func (j *job) restarted() {
 	case j.result == "":
 		j.result = string(domain.CodeAgentRestarted)
 	}
+	if !j.running && j.r.rng.IntN(2) == 0 {
+		// It lost its notes: it says so, under another id, whatever it said before.
+		j.claim, j.completed, j.result = nil, false, string(domain.CodeAgentRestarted)
+	}
 	if !j.completed {
 		j.sentClaim = false
-		if j.r.rng.IntN(2) == 0 && !j.running {
-			// It lost its notes: it says so under another id.
-			j.claim = nil
-			j.result = string(domain.CodeAgentRestarted)
-		}
 		j.finish()
 	}
 	j.upload()

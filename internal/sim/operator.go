@@ -28,24 +28,14 @@ func (w *World) submitAll() {
 
 func (w *World) submit(r *rand.Rand, n uint64) {
 	ids := &runner{ids: dice(mix(w.Seed, name("attempt"), n))}
-	spec := &domain.JobSpec{
-		OperationID: domain.NewID[domain.OperationID](ids.newID()), PlanNodeID: "check", AttemptID: domain.NewID[domain.AttemptID](ids.newID()),
-		JobType: "verification", Action: "verify.tcp.connect",
-		Target: domain.Target{Environment: "test", Resources: []domain.Resource{{
-			ResourceID: "node/1", ResourceType: "compute.node", Binding: &domain.Binding{Address: "127.0.0.1", Port: 80},
-		}}},
-		Inputs:   domain.Inputs{Parameters: json.RawMessage(`{"expect":[{"name":"open","connect":true}]}`)},
-		Controls: domain.Controls{TimeoutSeconds: 60 + r.IntN(240), QueueTimeoutSeconds: 30 + r.IntN(400), Priority: r.IntN(3)},
-	}
+	controls := domain.Controls{TimeoutSeconds: 60 + r.IntN(240), QueueTimeoutSeconds: 30 + r.IntN(400), Priority: r.IntN(3)}
 	if r.IntN(3) == 0 {
-		spec.Controls.IdleTimeoutSeconds = 15 + r.IntN(45)
+		controls.IdleTimeoutSeconds = 15 + r.IntN(45)
 	}
+	spec, raw := jobSpec(ids.newID(), ids.newID(), controls)
 	if r.IntN(30) == 0 {
 		spec.Target.Resources[0].Binding.Address = "192.0.2.1" // policy refuses it
-	}
-	raw, err := json.Marshal(spec)
-	if err != nil {
-		panic(err) // a JobSpec that this function made
+		raw = encode(spec)
 	}
 	sub := &submission{id: spec.AttemptID}
 	w.submissions = append(w.submissions, sub)
@@ -61,6 +51,28 @@ func (w *World) submit(r *rand.Rand, n uint64) {
 	if w.Faults.has(Operator) {
 		w.operate(r, n, spec.AttemptID)
 	}
+}
+
+// jobSpec makes a job that policy allows, and its bytes.
+func jobSpec(operation, attempt uuid.UUID, controls domain.Controls) (*domain.JobSpec, []byte) {
+	s := &domain.JobSpec{
+		OperationID: domain.NewID[domain.OperationID](operation), PlanNodeID: "check", AttemptID: domain.NewID[domain.AttemptID](attempt),
+		JobType: "verification", Action: "verify.tcp.connect",
+		Target: domain.Target{Environment: "test", Resources: []domain.Resource{{
+			ResourceID: "node/1", ResourceType: "compute.node", Binding: &domain.Binding{Address: "127.0.0.1", Port: 80},
+		}}},
+		Inputs:   domain.Inputs{Parameters: json.RawMessage(`{"expect":[{"name":"open","connect":true}]}`)},
+		Controls: controls,
+	}
+	return s, encode(s)
+}
+
+func encode(s *domain.JobSpec) []byte {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a JobSpec that this package made
+	}
+	return raw
 }
 
 // operate plans what people do to an attempt.
@@ -122,12 +134,12 @@ func (w *World) trouble() {
 	})
 	w.jumps()
 	for i, r := range w.replicas {
-		w.spells(ReplicaKills, "replica_kill", 4, 20*time.Second, func(on bool) { w.setUp(r, !on) }, uint64(i))
+		w.spells(ReplicaKills, "replica_kill", 8, 20*time.Second, func(on bool) { w.setUp(r, !on) }, uint64(i))
 	}
 	for i := range w.runners {
 		r, i := w.runners[i], uint64(i)
 		w.spells(Partitions, "partition", 2, 120*time.Second, func(on bool) { r.cutOff = on }, i)
-		w.spells(RunnerCrashes, "runner_crash", 3, 60*time.Second, func(on bool) {
+		w.spells(RunnerCrashes, "runner_crash", 8, 40*time.Second, func(on bool) {
 			if on {
 				r.crash()
 			} else {

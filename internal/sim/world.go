@@ -100,7 +100,9 @@ func (w *World) count(kind, what string) {
 }
 
 // dbNow is the database's clock.
-func (w *World) dbNow() time.Time { return time.Now().Add(w.Skew + w.jump).UTC().Truncate(time.Microsecond) }
+func (w *World) dbNow() time.Time {
+	return time.Now().Add(w.Skew + w.jump).UTC().Truncate(time.Microsecond)
+}
 
 // bound is how long everything may take to end once nothing goes wrong any more:
 // waiting, running, stopping, losing the lease, and the salvage and upload windows.
