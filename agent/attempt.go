@@ -279,7 +279,7 @@ func (at *attempt) remove() {
 	at.freeSlot()
 	at.stopSends(errClosed)
 	if at.uploaded != nil {
-		<-at.uploaded
+		_ = <-at.uploaded // what it says was acted on already
 	}
 	if at.artifacts != nil {
 		at.artifacts.wait()

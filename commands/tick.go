@@ -6,7 +6,6 @@ import (
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
-	"github.com/platform-core/execution-plane-service/internal/broken"
 )
 
 // TickOptions say what the caller knows besides the attempt.
@@ -32,7 +31,7 @@ func (s *Service) Tick(ctx context.Context, id domain.AttemptID, o TickOptions) 
 	r, err := carryOut(ctx, s, attempts, AttemptStream(id), internalMeta("sweeper", newCommandID()), eventstore.ClassUrgent,
 		func(a domain.Attempt, now time.Time) (decision, error) {
 			evicted := a.Lease != nil && a.Lease.RunnerID == o.EvictedRunner
-			if o.Presence.Away(now) && !evicted && !broken.On("fires_while_away") {
+			if o.Presence.Away(now) && !evicted {
 				return decision{}, nil
 			}
 			events, err := domain.DecideAttempt(a, domain.Tick{

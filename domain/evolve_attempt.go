@@ -55,13 +55,7 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 	case LeaseExpired:
 		return evolveLeaseExpired(a, e, at), nil
 	case LogStored:
-		a.LogBytes = maps.Clone(a.LogBytes)
-		if a.LogBytes == nil {
-			a.LogBytes = map[string]int64{}
-		}
-		a.LogBytes[e.Stream] = e.Offset + e.Bytes
-		a.Active = at
-		return a, nil
+		return evolveLogStored(a, e, at), nil
 	case EvidenceRecorded:
 		a.Evidence++
 		a.Active = at
@@ -100,6 +94,16 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 
 func errNoLease(e Event) error {
 	return fmt.Errorf("event %s follows no lease: the stream is damaged", e.EventType())
+}
+
+func evolveLogStored(a Attempt, e LogStored, at time.Time) Attempt {
+	a.LogBytes = maps.Clone(a.LogBytes)
+	if a.LogBytes == nil {
+		a.LogBytes = map[string]int64{}
+	}
+	a.LogBytes[e.Stream] = e.Offset + e.Bytes
+	a.Active = at
+	return a
 }
 
 func evolveCreated(e Created, at time.Time) Attempt {

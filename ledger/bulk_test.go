@@ -22,6 +22,9 @@ const bulkStreams = 20000
 // eventsPerBulk is the length of a bulk stream.
 const eventsPerBulk = 6
 
+// bulkTables are those that have a row for each bulk stream.
+var bulkTables = []string{"attempts", "attempt_status", "attempt_progress", "leases", "lease_index"}
+
 // bulk writes attempts that run, with heads and texts and a whole feed, and leaves
 // the read models empty.
 func bulk(t testing.TB, pool *projections.Pool, streams int) {
@@ -112,16 +115,12 @@ func bulkStream(t testing.TB) ([]eventstore.Event, []byte, eventstore.Text) {
 // Many pages: lost read models come back whole, and everything verifies; a single changed row among them is found.
 func TestManyStreams(t *testing.T) {
 	t.Parallel()
-	const streams = 1500
+	const streams = 800
 	pool := pgtest.NewPool(t)
 	bulk(t, pool, streams)
-	for _, table := range projections.Tables() {
-		rows, err := projections.Rebuild(t.Context(), pool, table.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if table.Name == "leases" && rows != streams {
-			t.Errorf("%d leases, want %d", rows, streams)
+	for _, table := range bulkTables {
+		if rows, err := projections.Rebuild(t.Context(), pool, table); err != nil || rows != streams {
+			t.Fatalf("%s has %d rows (%v), want %d", table, rows, err, streams)
 		}
 	}
 	var done, of int
@@ -137,7 +136,7 @@ func TestManyStreams(t *testing.T) {
 	if r.Streams != streams || r.Events != streams*eventsPerBulk || r.Texts != streams || r.Rows != streams*5 || done != of || done != int(r.Events) {
 		t.Errorf("%+v, progress %d of %d", r, done, of)
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE leases SET epoch = 2 WHERE attempt_id = (SELECT attempt_id FROM leases ORDER BY stream COLLATE \"C\" OFFSET 1200 LIMIT 1)"); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE leases SET epoch = 2 WHERE attempt_id = (SELECT attempt_id FROM leases ORDER BY stream COLLATE \"C\" OFFSET 700 LIMIT 1)"); err != nil {
 		t.Fatal(err)
 	}
 	if r, err = ledger.Verify(t.Context(), pool, nil); err != nil || len(r.Faults) > 0 || len(r.Differences) != 2 {
@@ -150,8 +149,8 @@ func TestManyStreams(t *testing.T) {
 func BenchmarkVerify(b *testing.B) {
 	pool := pgtest.NewPool(b)
 	bulk(b, pool, bulkStreams)
-	for _, table := range projections.Tables() {
-		if _, err := projections.Rebuild(b.Context(), pool, table.Name); err != nil {
+	for _, table := range bulkTables {
+		if _, err := projections.Rebuild(b.Context(), pool, table); err != nil {
 			b.Fatal(err)
 		}
 	}

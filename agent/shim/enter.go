@@ -24,9 +24,8 @@ const (
 func enter() int {
 	status := os.NewFile(fdStatus, "status")
 	unix.CloseOnExec(fdStatus)
-	if err := become(status); err != nil {
-		_ = json.NewEncoder(status).Encode(entryReport{Error: err.Error()})
-	}
+	err := become(status) // it returns only if it failed
+	_ = json.NewEncoder(status).Encode(entryReport{Error: err.Error()})
 	return 127
 }
 

@@ -3,6 +3,7 @@ package shim_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -181,7 +182,7 @@ func TestStopAfterOwnExitKeepsTheOwnEnd(t *testing.T) {
 		dir := attemptDir(t)
 		w := start(t, base(dir, sh(`echo ready; exit 3`)...))
 		w.says("ready")
-		if err := w.Stop(nil, "race"); err != nil && err != shim.ErrEnded {
+		if err := w.Stop(nil, "race"); err != nil && !errors.Is(err, shim.ErrEnded) {
 			t.Fatal(err)
 		}
 		r := w.end()
@@ -197,7 +198,7 @@ func TestStopAfterOwnExitKeepsTheOwnEnd(t *testing.T) {
 	dir := attemptDir(t)
 	w := start(t, base(dir, sh(`exit 3`)...))
 	r := w.end()
-	if err := w.Stop(nil, "late"); err != shim.ErrEnded {
+	if err := w.Stop(nil, "late"); !errors.Is(err, shim.ErrEnded) {
 		t.Errorf("a stop after the end: %v", err)
 	}
 	if r.Reason != shim.ReasonOwn {

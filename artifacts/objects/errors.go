@@ -45,7 +45,7 @@ func (b *Bucket) classify(ctx context.Context, doing, key string, err error) err
 		return nil
 	}
 	kind := kindOf(err)
-	if cause := ctx.Err(); cause != nil && kind == ErrUnavailable {
+	if cause := ctx.Err(); cause != nil && errors.Is(kind, ErrUnavailable) {
 		if errors.Is(cause, context.Canceled) {
 			return fmt.Errorf("%s %s: %w", doing, b.name(key), cause)
 		}

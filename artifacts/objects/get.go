@@ -86,7 +86,7 @@ type objectReader struct {
 
 func (r *objectReader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = r.bucket.classify(r.ctx, "reading", r.key, err)
 	}
 	return n, err

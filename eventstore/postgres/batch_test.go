@@ -71,7 +71,7 @@ func TestBatchMembersFailAlone(t *testing.T) {
 	for i, err := range results {
 		var c *eventstore.ConflictError
 		errors.As(err, &c)
-		ok := false
+		var ok bool
 		switch i {
 		case 3:
 			ok = c != nil && c.Reason == "version" && c.Actual == 1

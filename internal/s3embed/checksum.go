@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"hash"
 	"hash/crc32"
 	"hash/crc64"
@@ -96,7 +97,7 @@ func (r *summedReader) Read(p []byte) (int, error) {
 	for _, s := range r.sums {
 		s.hash.Write(p[:n])
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = r.end()
 	}
 	if err == nil && r.left < 0 {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"hash"
 	"io"
 	"net/http"
@@ -193,7 +194,7 @@ func (c *chunkedReader) line() (string, error) {
 }
 
 func badChunk(message string, err error) error {
-	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return err
 	}
 	return gofakes3.ErrorMessage(gofakes3.ErrIncompleteBody, message)

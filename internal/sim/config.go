@@ -47,7 +47,7 @@ var faultNames = []string{"lost", "duplicates", "delays", "store_before", "store
 func FaultNames() []string {
 	return []string{"request_lost", "reply_lost", "duplicate", "delayed", "store_before", "store_after", "stored_unanswered", "conflict",
 		"store_away", "replica_kill", "downtime", "stalled_sweeps", "slow_replica", "clock_jump", "partition", "runner_crash",
-		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job"}
+		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job", "late_start", "second_completion"}
 }
 
 func (f Faults) has(k Faults) bool { return f&k != 0 }

@@ -327,6 +327,9 @@ func (j *job) makeClaim() {
 func (j *job) complete() {
 	id, claim := j.completeID, *j.claim
 	m := j.meta(id)
+	if j.r.w.on(Duplicates) && j.r.rng.IntN(5) == 0 {
+		j.completeTwice()
+	}
 	j.r.insist("complete", id, func(ctx context.Context, to *replica) (any, error) {
 		return to.svc.Complete(ctx, m, j.call, claim, []byte(`{"agent":"1"}`))
 	}, func(_ any, err error) {
@@ -338,6 +341,20 @@ func (j *job) complete() {
 		}
 		j.upload()
 		j.over()
+	})
+}
+
+// completeTwice is an agent that says something else besides, under another id:
+// one of the two must be refused.
+func (j *job) completeTwice() {
+	j.r.w.count("fault", "second_completion")
+	id, claim := j.r.command(), *j.claim
+	claim.Result = string(domain.CodeExecutorCrashed)
+	m := j.meta(id)
+	j.r.after(time.Duration(j.r.rng.IntN(1_000))*time.Millisecond, func() {
+		j.r.send("complete", id, j.r.timeout(), func(ctx context.Context, to *replica) (any, error) {
+			return to.svc.Complete(ctx, m, j.call, claim, nil)
+		}, func(any, error) {})
 	})
 }
 
@@ -428,7 +445,7 @@ func (j *job) restarted() {
 	switch {
 	case !j.started:
 		j.abandoned = true
-		if j.r.rng.IntN(2) == 0 { // it lost its notes
+		if j.startID.IsZero() || j.r.rng.IntN(2) == 0 { // it had not begun, or lost its notes
 			j.startID = j.r.command()
 		}
 		j.start(j.startID)

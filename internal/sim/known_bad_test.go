@@ -30,7 +30,6 @@ var simulated = map[string]uint64{
 	"version_ignored":       100,
 	"no_idempotency":        100,
 	"local_clock":           100,
-	"fires_while_away":      100,
 	"rows_forgotten":        100,
 }
 

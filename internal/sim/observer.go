@@ -41,6 +41,7 @@ type observer struct {
 	resumed    []time.Time
 	evicted    map[domain.RunnerID]bool
 	violations []Violation
+	appends    int
 }
 
 type ack struct {
@@ -157,10 +158,18 @@ func (o *observer) acts(j *job) *act {
 	return interval
 }
 
-// appended is told of every append, whoever made it.
-func (o *observer) appended(events []eventstore.Event) {
+// appended is how many appends there were.
+func (o *observer) appended() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.appends
+}
+
+// observe is told of every append, whoever made it.
+func (o *observer) observe(events []eventstore.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.appends++
 	for _, e := range events {
 		o.w.count("event", strings.TrimPrefix(e.Type, "execution."))
 		o.done[e.CommandID] = e.Stream

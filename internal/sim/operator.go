@@ -78,7 +78,11 @@ func encode(s *domain.JobSpec) []byte {
 // operate plans what people do to an attempt.
 func (w *World) operate(r *rand.Rand, n uint64, id domain.AttemptID) {
 	later := func(f func()) {
-		w.loop.plan(time.Now().Add(time.Duration(r.Int64N(int64(90*time.Second)))), mix(w.Seed, name("operate"), n, r.Uint64()), f)
+		span := 90 * time.Second
+		if r.IntN(2) == 0 {
+			span = 5 * time.Second // while it is offered and started
+		}
+		w.loop.plan(time.Now().Add(time.Duration(r.Int64N(int64(span)))), mix(w.Seed, name("operate"), n, r.Uint64()), f)
 	}
 	ids := &runner{ids: dice(mix(w.Seed, name("operator"), n))}
 	for i := range uint64(3) {

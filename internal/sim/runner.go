@@ -139,7 +139,7 @@ func (r *runner) poll() {
 	r.send("next", domain.CommandID{}, 5*time.Second, func(ctx context.Context, to *replica) (any, error) {
 		return r.w.next(ctx, to, r.id, r.slots, hashes)
 	}, func(v any, err error) {
-		wait := time.Duration(500+r.rng.IntN(1_500)) * time.Millisecond
+		wait := time.Duration(500+r.rng.IntN(3_500)) * time.Millisecond
 		if n, ok := v.(news); ok && err == nil {
 			r.learn(n, sent)
 		} else if domain.KindOf(err) == domain.KindGone {
@@ -189,6 +189,11 @@ func (r *runner) take(o offer, token string) {
 		return
 	}
 	r.jobs = append(r.jobs, j)
+	if r.w.on(Delays) && r.rng.IntN(6) == 0 {
+		r.w.count("fault", "late_start")
+		r.after(time.Duration(r.rng.IntN(25_000))*time.Millisecond, func() { j.start(id) })
+		return
+	}
 	j.start(id)
 }
 

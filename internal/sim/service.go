@@ -109,7 +109,7 @@ func (w *World) sweep(ctx context.Context, r *replica) error {
 	if err != nil {
 		return err
 	}
-	due, expiring, live := w.due(now)
+	due, expiring, live := w.timers.due(w, now)
 	if expiring >= massLeast && float64(expiring) > massShare*float64(live) && now.Sub(p.ResumedAt) >= 2*w.profile().Lease("opentofu") {
 		w.count("resume", "mass_expiry")
 		return r.svc.Resume(ctx, "mass_expiry", 0)
@@ -122,22 +122,40 @@ func (w *World) sweep(ctx context.Context, r *replica) error {
 	return w.sweepEvicted(ctx, r)
 }
 
+// timers remembers when the next timer runs out, until something is stored.
+type timers struct {
+	appends int
+	next    time.Time
+}
+
 // due lists attempts with a timer that may have run out, and counts the running
 // leases that have, and all.
-func (w *World) due(now time.Time) (ids []domain.AttemptID, expiring, live int) {
+func (t *timers) due(w *World, now time.Time) (ids []domain.AttemptID, expiring, live int) {
+	if n := w.obs.appended(); n == t.appends && now.Before(t.next) {
+		return nil, 0, 0
+	} else {
+		*t = timers{n, now.Add(time.Hour)}
+	}
 	seen := map[domain.AttemptID]bool{}
+	look := func(id domain.AttemptID, at time.Time) bool {
+		due := !now.Before(at)
+		if due {
+			seen[id] = true
+		}
+		if at.Before(t.next) {
+			t.next = at
+		}
+		return due
+	}
 	eachRow(w.mem, "leases", "", func(l leaseRow) {
 		live++
-		if !now.Before(l.LeaseUntil) {
-			seen[l.AttemptID] = true
-			if l.Kind == "lease" {
-				expiring++
-			}
+		if look(l.AttemptID, l.LeaseUntil) && l.Kind == "lease" {
+			expiring++
 		}
 	})
 	eachRow(w.mem, "attempt_status", `"due_at":"`, func(s statusRow) {
-		if s.Phase != domain.PhaseClosed && !now.Before(*s.DueAt) {
-			seen[s.AttemptID] = true
+		if s.Phase != domain.PhaseClosed {
+			look(s.AttemptID, *s.DueAt)
 		}
 	})
 	for id := range seen {
@@ -163,9 +181,14 @@ func (w *World) sweepEvicted(ctx context.Context, r *replica) error {
 // sealAll seals what waits for it. Nothing keeps two replicas from sealing the
 // same attempt.
 func (w *World) sealAll(r *replica, key uint64) {
-	now := w.dbNow()
+	appends, now := w.obs.appended(), w.dbNow()
+	if w.idleAt == appends {
+		return // nothing was waiting then, and nothing was stored since
+	}
+	w.idleAt = appends
 	eachRow(w.mem, "attempt_status", `"finalizing"`, func(s statusRow) {
 		id := s.AttemptID
+		w.idleAt = -1
 		if s.Phase != domain.PhaseFinalizing || r.sealing[id] || !s.Sealable && (s.DueAt == nil || now.Before(*s.DueAt)) {
 			return
 		}

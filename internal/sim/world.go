@@ -32,6 +32,8 @@ type World struct {
 
 	swept       time.Time // by the database's clock
 	sweeper     rowLease
+	timers      timers
+	idleAt      int           // how much was stored when nothing waited to be sealed
 	jump        time.Duration // of the database's clock
 	calm        bool          // no new faults
 	storeAway   bool
@@ -115,7 +117,7 @@ func (w *World) bound() time.Duration {
 func Run(c Config) *Report {
 	w := &World{Config: c, start: time.Now(), objects: map[string][]byte{}, counts: map[string]map[string]int{}, cancel: map[*task]func(){}}
 	w.obs = newObserver(w)
-	w.mem = memory.Open(projections.Tables(), memory.Options{Now: w.dbNow, OnAppend: w.obs.appended})
+	w.mem = memory.Open(projections.Tables(), memory.Options{Now: w.dbNow, OnAppend: w.obs.observe})
 	w.store = flakyStore{w, w.mem}
 	for n := range c.Replicas {
 		r := &replica{n: n}
@@ -138,11 +140,9 @@ func Run(c Config) *Report {
 	}
 	w.submitAll()
 	w.trouble()
-	for part := range time.Duration(2) {
-		w.loop.run(w.start.Add(c.Busy*(part+1)/2), w.obs.broken)
-		if !w.obs.broken() {
-			w.check(false)
-		}
+	w.loop.run(w.start.Add(c.Busy), w.obs.broken)
+	if !w.obs.broken() {
+		w.check(false)
 	}
 	if !w.obs.broken() {
 		w.heal()
@@ -150,8 +150,9 @@ func Run(c Config) *Report {
 		for time.Now().Before(end) && !w.obs.broken() && !w.settled() {
 			w.loop.run(time.Now().Add(5*time.Second), w.obs.broken)
 		}
-		// What the network still holds back arrives in this time.
-		w.loop.run(time.Now().Add(90*time.Second), w.obs.broken)
+		if w.Faults.has(Duplicates) { // what the network still holds back arrives now
+			w.loop.run(time.Now().Add(90*time.Second), w.obs.broken)
+		}
 	}
 	if !w.obs.broken() {
 		w.check(true)
