@@ -279,7 +279,7 @@ func (at *attempt) remove() {
 	at.freeSlot()
 	at.stopSends(errClosed)
 	if at.uploaded != nil {
-		_ = <-at.uploaded // what it says was acted on already
+		<-at.uploaded //nolint:errcheck // what it says was acted on already
 	}
 	if at.artifacts != nil {
 		at.artifacts.wait()

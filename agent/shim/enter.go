@@ -54,6 +54,9 @@ func become(status io.Writer) error {
 	if err := isolation.ForbidNewPrivileges(); err != nil {
 		return err
 	}
+	if err := isolation.DefaultSignals(); err != nil {
+		return err
+	}
 	// After the change of user, which clears it.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("ask to end with the shim: %w", err)

@@ -119,7 +119,8 @@ func (a *account) observe(e eventstore.Event, d domain.Event) {
 
 // held checks that what only the holder may write was written by the holder.
 func (a *account) held(e eventstore.Event, d domain.Event) {
-	epoch, salvaged := int64(0), false
+	var epoch int64
+	var salvaged bool
 	switch d := d.(type) {
 	case domain.Started:
 		epoch = d.Epoch
@@ -160,9 +161,11 @@ func (a *account) held(e eventstore.Event, d domain.Event) {
 	}
 }
 
-// away reports whether, when this was decided, the service counted as away.
+// away reports whether whoever decided this may have seen the service away: then
+// no lease is dead. A replica that stood still between reading the last sweep and
+// deciding may see so late; that harms nobody, since the ledger still has the lease.
 func (o *observer) away(at time.Time) bool {
-	return !o.w.swept.IsZero() && at.Sub(o.w.swept) > domain.AwayAfter-time.Second || o.w.Faults.has(ClockJumps)
+	return !o.w.swept.IsZero() && at.Sub(o.w.swept) > domain.AwayAfter-time.Second || o.w.Faults.has(ClockJumps|SlowReplicas)
 }
 
 // dies is when the lease runs out, by what the ledger says. A return of the

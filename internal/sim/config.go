@@ -47,7 +47,7 @@ var faultNames = []string{"lost", "duplicates", "delays", "store_before", "store
 func FaultNames() []string {
 	return []string{"request_lost", "reply_lost", "duplicate", "delayed", "store_before", "store_after", "stored_unanswered", "conflict",
 		"store_away", "replica_kill", "downtime", "stalled_sweeps", "slow_replica", "clock_jump", "partition", "runner_crash",
-		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job", "late_start", "second_completion"}
+		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job", "late_start", "second_start", "second_completion"}
 }
 
 func (f Faults) has(k Faults) bool { return f&k != 0 }
@@ -111,6 +111,9 @@ func ConfigOf(seed uint64) Config {
 		if r.IntN(5) < 2 {
 			c.Faults |= 1 << i
 		}
+	}
+	if r.IntN(10) == 0 {
+		c.Attempts, c.Runners = 40, 10 // enough leases for them to expire by the dozen
 	}
 	if r.IntN(12) == 0 {
 		c.Faults = 0 // a quiet run must be quiet

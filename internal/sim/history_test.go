@@ -98,7 +98,7 @@ func TestHistoriesOnPostgres(t *testing.T) {
 				if err != nil {
 					return sim.Output{}, err
 				}
-				return sim.RowRead(domain.Phase(v.Phase), v.Epoch, (*string)(v.StopReason), (*string)(v.FailureCode), v.Category != nil), nil
+				return sim.RowRead(domain.Phase(v.Phase), v.Epoch, v.StopReason, v.FailureCode, v.Category != nil), nil
 			},
 		})
 	}

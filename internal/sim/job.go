@@ -71,6 +71,9 @@ func (j *job) start(id domain.CommandID) {
 	j.startID = id
 	sent := time.Now()
 	m := j.meta(id)
+	if j.r.w.on(Duplicates) && j.r.rng.IntN(6) == 0 {
+		j.startTwice()
+	}
 	j.r.insist("start", id, func(ctx context.Context, to *replica) (any, error) {
 		return to.svc.Start(ctx, m, j.call, "process")
 	}, func(_ any, err error) {
@@ -91,6 +94,18 @@ func (j *job) start(id domain.CommandID) {
 		default:
 			j.launch()
 		}
+	})
+}
+
+// startTwice is an agent that asks again under another id; only one may be taken.
+func (j *job) startTwice() {
+	j.r.w.count("fault", "second_start")
+	id := j.r.command()
+	m := j.meta(id)
+	j.r.after(time.Duration(j.r.rng.IntN(3_000))*time.Millisecond, func() {
+		j.r.send("start", id, j.r.timeout(), func(ctx context.Context, to *replica) (any, error) {
+			return to.svc.Start(ctx, m, j.call, "process")
+		}, func(any, error) {})
 	})
 }
 

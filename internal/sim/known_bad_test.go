@@ -23,7 +23,6 @@ var simulated = map[string]uint64{
 	"start_after_cancel":    100,
 	"start_twice":           100,
 	"log_at_any_offset":     100,
-	"salvage_for_ever":      100,
 	"downtime_counts":       100,
 	"seal_early":            100,
 	"late_outcome_wins":     100,

@@ -121,7 +121,8 @@ func (t *task) draw(what string) (*rand.Rand, uint64) {
 	return dice(key), key
 }
 
-// spawn runs fn as a task of its own; it begins at once.
+// spawn runs fn as a task of its own. It begins now, but with an event of its own:
+// whoever spawns it goes on alone.
 func (w *World) spawn(id uint64, on *replica, fn func(ctx context.Context)) (cancel func()) {
 	t := &task{id: id, replica: on, drawn: map[string]uint64{}}
 	if on != nil {
@@ -131,7 +132,13 @@ func (w *World) spawn(id uint64, on *replica, fn func(ctx context.Context)) (can
 	w.mu.Lock()
 	w.cancel[t] = cancel
 	w.mu.Unlock()
+	begin := make(chan struct{}, 1)
+	w.loop.plan(time.Now(), mix(id, name("begin")), func() { begin <- struct{}{} })
 	go func() {
+		select {
+		case <-begin:
+		case <-ctx.Done():
+		}
 		defer func() {
 			cancel()
 			w.mu.Lock()

@@ -189,8 +189,11 @@ func (w *World) sealAll(r *replica, key uint64) {
 	eachRow(w.mem, "attempt_status", `"finalizing"`, func(s statusRow) {
 		id := s.AttemptID
 		w.idleAt = -1
-		if s.Phase != domain.PhaseFinalizing || r.sealing[id] || !s.Sealable && (s.DueAt == nil || now.Before(*s.DueAt)) {
+		if s.Phase != domain.PhaseFinalizing || r.sealing[id] {
 			return
+		}
+		if ready := s.Sealable || s.DueAt != nil && !now.Before(*s.DueAt); !ready && dice(mix(key, 2, name(id.String()))).IntN(8) > 0 {
+			return // now and then it is tried too early: the domain holds it back
 		}
 		r.sealing[id] = true
 		life := r.life

@@ -142,11 +142,13 @@ func TestSimulate(t *testing.T) {
 		all.runs, wall.Round(time.Millisecond), float64(all.runs)/wall.Seconds(), all.virtual.Round(time.Second), all.virtual.Seconds()/wall.Seconds(),
 		all.events, all.steps, all.sum("fault"))
 	t.Log(sim.Table(all.counts))
-	if all.runs >= 20 {
-		for _, what := range sim.FaultNames() {
-			if all.counts["fault"][what] == 0 {
-				t.Errorf("the fault %q never happened in %d runs: it was not tested", what, all.runs)
-			}
+	for _, what := range sim.FaultNames() {
+		switch {
+		case all.counts["fault"][what] > 0:
+		case all.runs < 100:
+			t.Logf("the fault %q did not happen in %d runs", what, all.runs)
+		default:
+			t.Errorf("the fault %q never happened in %d runs: it was not tested", what, all.runs)
 		}
 	}
 }
