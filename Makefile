@@ -32,7 +32,7 @@ demo:
 
 # What CI runs.
 .PHONY: test
-test: deps peers-s3 lint vet unit race
+test: deps peers-s3 lint vet unit race known-bad
 
 .PHONY: deps
 deps:
@@ -59,6 +59,16 @@ unit:
 .PHONY: race
 race:
 	go test -race -timeout 30m $(RACE_PACKAGES)
+
+# Builds with one guard removed each: every one must be noticed.
+.PHONY: known-bad
+known-bad:
+	go test -timeout 20m -tags broken ./internal/sim -run KnownBad
+
+# The simulator for as long as told; FOR changes the hour.
+.PHONY: chaos
+chaos:
+	go test -timeout 0 ./internal/sim -run 'TestSimulate$$' -v -sim.for $(or $(FOR),1h)
 
 # Every fuzz target for 30 seconds; FUZZTIME changes it.
 .PHONY: fuzz

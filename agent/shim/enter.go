@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +64,6 @@ func become(status io.Writer) error {
 		return fmt.Errorf("the shim is gone")
 	}
 	a.NoNewPrivs, a.UID, a.GID = true, os.Getuid(), os.Getgid()
-	defaultSignals()
 	if err := closeOnExec(fdStatus); err != nil {
 		return err
 	}
@@ -99,16 +97,4 @@ func becomeUser(c *Credential) error {
 		return fmt.Errorf("become user %d: %w", c.UID, err)
 	}
 	return nil
-}
-
-// defaultSignals undoes signals that were ignored when the agent was started
-// (nohup, a shell's background job): ignored stays ignored across exec, while
-// one with a handler becomes default.
-func defaultSignals() {
-	c := make(chan os.Signal, 1)
-	for n := unix.Signal(1); n < 32; n++ {
-		if signal.Ignored(n) {
-			signal.Notify(c, n)
-		}
-	}
 }
