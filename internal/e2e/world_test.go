@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -357,7 +358,13 @@ func newKey() domain.CommandID { return domain.NewID[domain.CommandID](uuid.New(
 // events lists the types of an attempt's events, without heartbeats and progress.
 func (w *world) events(id domain.AttemptID) []string {
 	w.t.Helper()
-	events, err := w.desk.Store.ReadStream(w.ctx, eventstore.StreamID("attempt/"+id.String()), 0, 10_000)
+	var events []eventstore.Event
+	var err error
+	w.eventually("the stream can be read", func() bool {
+		// A connection that broke with the server is found out by the first read on it.
+		events, err = w.desk.Store.ReadStream(w.ctx, eventstore.StreamID("attempt/"+id.String()), 0, 10_000)
+		return !errors.Is(err, eventstore.ErrUnavailable)
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
