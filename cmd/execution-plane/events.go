@@ -19,14 +19,10 @@ type eventsCmd struct {
 var errStop = errors.New("enough")
 
 func (c *eventsCmd) Run(s *session) error {
-	api, err := s.client()
-	if err != nil {
-		return err
-	}
 	if c.ID == "" {
 		return c.feed(s)
 	}
-	id, err := s.attempt(api, c.ID)
+	api, id, err := s.target(c.ID)
 	if err != nil {
 		return err
 	}

@@ -7,11 +7,7 @@ type explainCmd struct {
 }
 
 func (c *explainCmd) Run(s *session) error {
-	api, err := s.client()
-	if err != nil {
-		return err
-	}
-	id, err := s.attempt(api, c.ID)
+	api, id, err := s.target(c.ID)
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,7 @@ type getCmd struct {
 }
 
 func (c *getCmd) Run(s *session) error {
-	api, err := s.client()
-	if err != nil {
-		return err
-	}
-	id, err := s.attempt(api, c.ID)
+	api, id, err := s.target(c.ID)
 	if err != nil {
 		return err
 	}

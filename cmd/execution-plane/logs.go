@@ -16,11 +16,7 @@ type logsCmd struct {
 }
 
 func (c *logsCmd) Run(s *session) error {
-	api, err := s.client()
-	if err != nil {
-		return err
-	}
-	id, err := s.attempt(api, c.ID)
+	api, id, err := s.target(c.ID)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,16 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// target connects and finds the attempt that a verb is about.
+func (s *session) target(id string) (*client.Client, domain.AttemptID, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, domain.AttemptID{}, err
+	}
+	found, err := s.attempt(c, id)
+	return c, found, err
+}
+
 // leastPrefix is the shortest prefix of an attempt id that may stand for it.
 const leastPrefix = 4
 

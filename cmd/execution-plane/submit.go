@@ -53,11 +53,7 @@ type watchCmd struct {
 }
 
 func (c *watchCmd) Run(s *session) error {
-	api, err := s.client()
-	if err != nil {
-		return err
-	}
-	id, err := s.attempt(api, c.ID)
+	api, id, err := s.target(c.ID)
 	if err != nil {
 		return err
 	}
