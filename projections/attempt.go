@@ -2,6 +2,7 @@ package projections
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
@@ -133,14 +134,14 @@ func AttemptChanges(before, after domain.Attempt, events []domain.Event, at time
 			out = append(out, set("log_index", logRow{after.ID, e.Stream, e.Offset, e.Bytes, e.Key, e.ObjectBytes, e.SHA256}))
 		}
 	}
-	if b, a := marshal(statusOf(before)), marshal(statusOf(after)); before.Phase == domain.PhaseNone || string(a) != string(b) {
-		out = append(out, eventstore.Change{Table: "attempt_status", Row: a})
+	if is := statusOf(after); before.Phase == domain.PhaseNone || !reflect.DeepEqual(statusOf(before), is) {
+		out = append(out, set("attempt_status", is))
 	}
 	was, is := leaseOf(before), leaseOf(after)
 	switch {
 	case is != nil:
-		if a := marshal(is); was == nil || string(a) != string(marshal(was)) {
-			out = append(out, eventstore.Change{Table: "leases", Row: a})
+		if !reflect.DeepEqual(was, is) {
+			out = append(out, set("leases", is))
 		}
 	case was != nil:
 		out = append(out, remove("leases", attemptKey{after.ID}))

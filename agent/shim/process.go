@@ -190,11 +190,12 @@ func (p *Process) give(line []byte) error {
 		return ErrEnded
 	default:
 	}
-	err := p.orders.SetWriteDeadline(time.Now().Add(orderTimeout))
-	n := 0
-	if err == nil {
-		n, err = p.orders.Write(line)
+	if err := p.orders.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
+		// The pipe has deadlines, so it is closed: package os does not name that
+		// error here as it does for Write.
+		return ErrEnded
 	}
+	n, err := p.orders.Write(line)
 	if err == nil {
 		return nil
 	}
