@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"encoding/json"
 	"reflect"
 	"time"
 
@@ -161,8 +160,6 @@ func createdRow(e domain.Created, at time.Time) attemptRow {
 		Priority: e.Priority, CreatedAt: at,
 	}
 }
-
-func marshal(v any) json.RawMessage { return set("", v).Row }
 
 // artifactRow is one stored artifact.
 type artifactRow struct {
