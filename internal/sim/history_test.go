@@ -147,7 +147,24 @@ func TestPlantedViolationsAreRefused(t *testing.T) {
 		},
 	}
 	var history []porcupine.Operation
-	for seed := range uint64(3) {
+	// What happens depends on who comes first: histories are gathered until every lie
+	// has a call that it can be told of.
+	told := func() bool {
+		for _, lie := range lies {
+			if !slices.ContainsFunc(history, func(op porcupine.Operation) bool {
+				in, out := op.Input.(sim.Input), op.Output.(sim.Output)
+				if out.Unknown {
+					return false
+				}
+				_, _, hit := lie(in, out)
+				return hit
+			}) {
+				return false
+			}
+		}
+		return true
+	}
+	for seed := uint64(0); seed < 3 || seed < 30 && !told(); seed++ {
 		h, err := inMemory(100 + seed).Record(t.Context())
 		if err != nil {
 			t.Fatal(err)
