@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
@@ -31,17 +32,17 @@ var keyColumns = sync.OnceValue(func() map[string][]string {
 })
 
 // folding binds an aggregate's evolve and changes to one state.
-func folding[S any](evolve func(S, domain.Event, eventstore.Event) (S, error),
-	changes func(before, after S, events []domain.Event, e eventstore.Event) []eventstore.Change) (func(domain.Event, eventstore.Event) ([]eventstore.Change, error), func() any) {
+func folding[S any](evolve func(S, domain.Event, time.Time) (S, error),
+	changes func(before, after S, events []domain.Event, at time.Time) []eventstore.Change) (func(domain.Event, eventstore.Event) ([]eventstore.Change, error), func() any) {
 	var state S
 	apply := func(d domain.Event, e eventstore.Event) ([]eventstore.Change, error) {
 		before := state
-		after, err := evolve(before, d, e)
+		after, err := evolve(before, d, e.Time)
 		if err != nil {
 			return nil, err
 		}
 		state = after
-		return changes(before, after, []domain.Event{d}, e), nil
+		return changes(before, after, []domain.Event{d}, e.Time), nil
 	}
 	return apply, func() any { return state }
 }
@@ -53,43 +54,16 @@ func NewStreamFold(stream eventstore.StreamID) (*StreamFold, error) {
 	kind, _, _ := strings.Cut(string(stream), "/")
 	switch kind {
 	case "attempt":
-		f.apply, f.state = folding(
-			func(s domain.Attempt, d domain.Event, e eventstore.Event) (domain.Attempt, error) {
-				return domain.EvolveAttempt(s, d, e.Time)
-			},
-			func(b, a domain.Attempt, ds []domain.Event, e eventstore.Event) []eventstore.Change {
-				return AttemptChanges(b, a, ds, e.Time)
-			})
+		f.apply, f.state = folding(domain.EvolveAttempt, AttemptChanges)
 	case "runner":
-		f.apply, f.state = folding(
-			func(s domain.Runner, d domain.Event, e eventstore.Event) (domain.Runner, error) {
-				return domain.EvolveRunner(s, d, e.Time)
-			},
-			func(b, a domain.Runner, ds []domain.Event, e eventstore.Event) []eventstore.Change {
-				return RunnerChanges(b, a, ds, e.Time)
-			})
+		f.apply, f.state = folding(domain.EvolveRunner, RunnerChanges)
 	case "token":
-		f.apply, f.state = folding(
-			func(s domain.Token, d domain.Event, e eventstore.Event) (domain.Token, error) {
-				return domain.EvolveToken(s, d, e.Time)
-			},
-			func(b, a domain.Token, ds []domain.Event, e eventstore.Event) []eventstore.Change {
-				return TokenChanges(b, a, ds, e.Time)
-			})
+		f.apply, f.state = folding(domain.EvolveToken, TokenChanges)
 	case "enrolment":
-		f.apply, f.state = folding(
-			func(s domain.Enrolment, d domain.Event, e eventstore.Event) (domain.Enrolment, error) {
-				return domain.EvolveEnrolment(s, d, e.Time)
-			},
-			func(b, a domain.Enrolment, ds []domain.Event, e eventstore.Event) []eventstore.Change {
-				return EnrolmentChanges(b, a, ds, e.Time)
-			})
+		f.apply, f.state = folding(domain.EvolveEnrolment, EnrolmentChanges)
 	case "service":
-		f.apply, f.state = folding(
-			func(s domain.Service, d domain.Event, e eventstore.Event) (domain.Service, error) {
-				return domain.EvolveService(s, d, e.Time)
-			},
-			func(_, _ domain.Service, _ []domain.Event, _ eventstore.Event) []eventstore.Change { return nil })
+		f.apply, f.state = folding(domain.EvolveService,
+			func(_, _ domain.Service, _ []domain.Event, _ time.Time) []eventstore.Change { return nil })
 	default:
 		return nil, fmt.Errorf("stream %s is of a kind that this release does not know; upgrade before checking", stream)
 	}
