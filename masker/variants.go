@@ -1,0 +1,276 @@
+package masker
+
+import (
+	"bytes"
+	"encoding/hex"
+	"hash/maphash"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+const (
+	// shortest is the least length of a value, and of any text that is a pattern.
+	shortest = 6
+	// Shorter stems would turn up in other data by chance.
+	shortestBase64 = 7
+	shortestBase32 = 8
+
+	// Long texts are cut into overlapping tiles: each is a pattern, and together
+	// they cover the whole.
+	tileSize    = 3 << 10
+	smallTile   = 1 << 10
+	tileOverlap = 32
+
+	// Above these sizes in bytes the dearer encodings are left out, which bounds
+	// memory. Above wholeLimit only the lines and fields have any.
+	nestedLimit = 4 << 10
+	wideLimit   = 16 << 10
+	wholeLimit  = 64 << 10
+)
+
+// variants collects the patterns of one secret. Escapes, line ends, colour codes
+// and letter case of hex need none: the threads of the scanner read through them.
+type variants struct {
+	secret   int32
+	size     int  // of the whole secret
+	alone    bool // it has no other parts
+	patterns []pattern
+	seen     map[uint64]bool // by hash, so that no second copy is made
+	seed     maphash.Seed
+}
+
+func newVariants(secret int32) *variants {
+	return &variants{secret: secret, seen: map[uint64]bool{}, seed: maphash.MakeSeed()}
+}
+
+// add notes the patterns of one text.
+func (v *variants) add(value []byte, print printRule) {
+	v.reading(value, print)
+	if plain := unescape(value); plain != nil {
+		v.reading(plain, print)
+	}
+}
+
+func (v *variants) reading(value []byte, print printRule) {
+	for _, tile := range tiles(value, tileSize) {
+		v.plain(tile, print)
+		if v.size <= wholeLimit || v.alone || len(value) < v.size {
+			v.encoded(tile, print)
+		}
+	}
+	if v.size > wideLimit {
+		return
+	}
+	for _, tile := range tiles(value, smallTile) {
+		v.wide(tile, print)
+	}
+	if v.size > nestedLimit {
+		return
+	}
+	for _, tile := range tiles(value, smallTile) {
+		v.nested(tile)
+	}
+}
+
+func tiles(value []byte, size int) [][]byte {
+	if len(value) <= size+tileOverlap {
+		return [][]byte{value}
+	}
+	var all [][]byte
+	for at := 0; at < len(value)-tileOverlap; at += size {
+		all = append(all, value[at:min(at+size+tileOverlap, len(value))])
+	}
+	return all
+}
+
+func (v *variants) put(text []byte, gaps []int32, kind uint32, print printRule) {
+	if len(text) < shortest || len(text) > maxPattern {
+		return
+	}
+	key := maphash.Bytes(v.seed, text)
+	if v.seen[key] {
+		return
+	}
+	v.seen[key] = true
+	v.patterns = append(v.patterns, pattern{text: bytes.Clone(text), gaps: gaps, kind: kind, secret: v.secret, print: print})
+}
+
+// plain notes the text itself. Its white space is left out of the pattern, so that
+// a text that is folded, indented or has other line ends is found too.
+func (v *variants) plain(value []byte, print printRule) {
+	compact, gaps := compact(value)
+	if len(compact) < shortest {
+		v.put(value, nil, kindText, print)
+	}
+	v.put(compact, gaps, kindText, print)
+}
+
+// encoded notes the usual encodings that change every byte.
+func (v *variants) encoded(value []byte, print printRule) {
+	v.stems(value, print)
+	digits := []byte(hex.EncodeToString(value))
+	v.put(digits, nil, kindHex, max(print, printRun))
+	// Behind 0x the first digit of a small byte may be missing. Later bytes are
+	// read without it, the first ones begin no pattern then.
+	small := 0
+	for small < min(len(value), shortest-1) && value[small] < 16 {
+		small++
+	}
+	if small > 0 {
+		v.put(digits[2*small:], nil, kindHex, printNone)
+	}
+}
+
+// wide notes the encodings that are rarer or take more room.
+func (v *variants) wide(value []byte, print printRule) {
+	for _, s := range base32Stems(value, shortestBase32) {
+		v.put(s, nil, kindBase64, print)
+	}
+	v.put(decimal(value), nil, kindDecimal, max(print, printRun))
+	if bytes.IndexByte(value, '\n') >= 0 {
+		v.stems(withCRLF(value), printNone)
+	}
+	if isASCII(value) || !utf8.Valid(value) {
+		return
+	}
+	v.put(latin1(value), nil, kindText, print)
+	le, be := utf16Text(value)
+	v.put(le, nil, kindText, printNone)
+	v.put(be, nil, kindText, printNone)
+}
+
+// nested notes encodings of encodings.
+func (v *variants) nested(value []byte) {
+	for _, s := range base32Stems(value, shortestBase32) {
+		v.put(bytes.ToLower(s), nil, kindBase64, printNone)
+	}
+	for _, s := range base64Stems(value, shortestBase64) {
+		v.stems(s, printNone)
+		v.put([]byte(hex.EncodeToString(s)), nil, kindHex, printNone)
+	}
+	v.stems([]byte(hex.EncodeToString(value)), printNone)
+	if !utf8.Valid(value) {
+		return
+	}
+	le, be := utf16Text(value)
+	for _, w := range [][]byte{le, be} {
+		v.stems(w, printNone)
+		v.put([]byte(hex.EncodeToString(w)), nil, kindHex, printNone)
+	}
+}
+
+func (v *variants) stems(value []byte, print printRule) {
+	for _, s := range base64Stems(value, shortestBase64) {
+		v.put(s, nil, kindBase64, print)
+	}
+}
+
+func isBlank(r rune) bool { return r == ' ' || r == '\t' || r == '\n' || r == '\r' }
+
+// compact returns value without white space, and after which bytes of the result
+// there was some.
+func compact(value []byte) ([]byte, []int32) {
+	out := make([]byte, 0, len(value))
+	var gaps []int32
+	for _, b := range value {
+		if !isBlank(rune(b)) {
+			out = append(out, b)
+			continue
+		}
+		if at := int32(len(out) - 1); at >= 0 && (len(gaps) == 0 || gaps[len(gaps)-1] != at) {
+			gaps = append(gaps, at)
+		}
+	}
+	return out, gaps
+}
+
+func isASCII(value []byte) bool {
+	for _, b := range value {
+		if b >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// latin1 returns value in one byte per character, or nil.
+func latin1(value []byte) []byte {
+	var out []byte
+	for _, r := range string(value) {
+		if r > 255 {
+			return nil
+		}
+		out = append(out, byte(r))
+	}
+	return out
+}
+
+// utf16Text returns value in UTF-16, low byte first and high byte first.
+func utf16Text(value []byte) (le, be []byte) {
+	for _, u := range utf16.Encode([]rune(string(value))) {
+		le = append(le, byte(u), byte(u>>8))
+		be = append(be, byte(u>>8), byte(u))
+	}
+	return le, be
+}
+
+// decimal returns the bytes of value as numbers, as Go prints a byte slice.
+func decimal(value []byte) []byte {
+	var out []byte
+	for i, b := range value {
+		if i > 0 {
+			out = append(out, ' ')
+		}
+		out = strconv.AppendUint(out, uint64(b), 10)
+	}
+	return out
+}
+
+func withCRLF(value []byte) []byte {
+	plain := bytes.ReplaceAll(value, []byte("\r\n"), []byte("\n"))
+	return bytes.ReplaceAll(plain, []byte("\n"), []byte("\r\n"))
+}
+
+// unescape returns the text that value stands for when it is itself escaped, as a
+// part of a URL or a line of a .env file is. It returns nil when it is not.
+func unescape(value []byte) []byte {
+	if !bytes.ContainsAny(value, `%\&`) {
+		return nil
+	}
+	intro := map[byte]uint8{'%': escPercent, '\\': escBackslash, '&': escEntity}
+	out := make([]byte, 0, len(value))
+	for i := 0; i < len(value); {
+		kind, ok := intro[value[i]]
+		if ok {
+			if x, n := readEscape(kind, value[i:]); n > 0 {
+				out = append(out, x.b[:x.n]...)
+				i += n
+				continue
+			}
+		}
+		out = append(out, value[i])
+		i++
+	}
+	if bytes.Equal(out, value) {
+		return nil
+	}
+	return out
+}
+
+// readEscape reads one escape at the start of b and returns its length.
+func readEscape(kind uint8, b []byte) (text, int) {
+	e := start(kind, b[0], 0)
+	for i := 1; i < len(b); i++ {
+		var f effect
+		e.advance(b[i], &f)
+		if f.count > 0 {
+			return f.texts[0], i + 1
+		}
+		if !f.keep {
+			break
+		}
+		e = f.next
+	}
+	return text{}, 0
+}
