@@ -174,4 +174,26 @@ func TestPolicyFolder(t *testing.T) {
 	if !approve("1.0.0") || approve("2.0.0") || approve("0.9.0") {
 		t.Error("the runner rule does not pin versions 1.x")
 	}
+	secrets := func(action, environment string, refs ...string) bool {
+		in := policy.SecretsInput{Action: action, JobType: runners.TypeVerification, Environment: environment}
+		for _, r := range refs {
+			in.Secrets = append(in.Secrets, policy.SecretRequest{Ref: r})
+		}
+		return b.DecideSecrets(in).Allow
+	}
+	const database, login = "vault://kv/apps/billing/database", "vault://database/creds/execution-readonly"
+	for _, c := range []struct {
+		allowed, got bool
+	}{
+		{true, secrets(runners.VerifyPostgresReady, "stage", database+"#password", database+"#username?version=2", login)},
+		{false, secrets(runners.VerifyPostgresReady, "prod", database)},
+		{false, secrets(runners.VerifyPostgresReady, "prod", login)},
+		{false, secrets(runners.VerifyPostgresReady, "dev", database+"#password")},
+		{false, secrets(runners.VerifyHTTPEndpoint, "stage", database+"#password")},
+		{false, secrets(runners.VerifyPostgresReady, "stage", "vault://kv/other#password")},
+	} {
+		if c.got != c.allowed {
+			t.Errorf("a secret mapping decides %t, want %t", c.got, c.allowed)
+		}
+	}
 }

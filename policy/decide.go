@@ -24,6 +24,8 @@ type Input struct {
 	RetryPolicyRef     string   `json:"retry_policy_ref"`
 	AllowedCommandsRef string   `json:"allowed_commands_ref"`
 	OperationPolicyRef string   `json:"operation_policy_ref"`
+	// Absent in the digest of a job without secrets, which is older than they are.
+	Secrets []SecretRequest `json:"secrets,omitempty"`
 }
 
 // Decide says whether an attempt may run at all. Every check is made, so that
@@ -36,6 +38,7 @@ func (b *Bundle) Decide(in Input) Verdict {
 		b.decideTarget(&d, in, t)
 	}
 	b.decideRefs(&d, in)
+	b.decideSecrets(&d, SecretsInput{Action: in.Action, JobType: in.JobType, Environment: in.Environment, Secrets: in.Secrets})
 	return d.verdict(b, "submit", in)
 }
 

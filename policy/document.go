@@ -264,6 +264,15 @@ func (d *document) integer(n ast.Node, what string, lowest, highest int64) int64
 	return v
 }
 
+func (d *document) boolean(n ast.Node, what string) bool {
+	v, ok := n.(*ast.BoolNode)
+	if !ok {
+		d.fail(n, "%s must be true or false", what)
+		return false
+	}
+	return v.Value
+}
+
 func (d *document) number(n ast.Node, what string, lowest, highest float64) float64 {
 	var v float64
 	switch x := n.(type) {

@@ -34,6 +34,8 @@ type Bundle struct {
 	retries    map[string]RetryPolicy
 	commands   map[string]CommandSet
 	operations map[string]OperationPolicy
+	secrets    []SecretMapping
+	stores     []SecretStore
 }
 
 // Load reads a folder of YAML files. Files that end in neither .yaml nor .yml,

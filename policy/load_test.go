@@ -50,7 +50,7 @@ func TestMistakesCarryFileAndLine(t *testing.T) {
 		name, content string
 		want          []string
 	}{
-		{"unknown kind", "pools:\nrunner: []\n", []string{`x.yaml:2: the file: unknown field "runner" (known: commands, operation_policies, pools, retry_policies, runners, targets)`}},
+		{"unknown kind", "pools:\nrunner: []\n", []string{`x.yaml:2: the file: unknown field "runner" (known: commands, operation_policies, pools, retry_policies, runners, secret_mappings, targets)`}},
 		{"unknown field", target + "  hosts: [a.test]\n  port: 5\n", []string{`x.yaml:7: target: unknown field "port" (known: actions, cidrs, environments, hosts, id, ports)`}},
 		{"missing fields", "pools:\n- name: a\n  max_slots: 1\n  actions: ['*']\n", []string{
 			`x.yaml:2: pool: field "job_types" is missing`, `x.yaml:2: pool: field "environments" is missing`}},

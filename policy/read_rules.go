@@ -25,6 +25,7 @@ func (d *document) read(root ast.Node, b *Bundle) {
 		"retry_policies":     d.each("retry_policies", func(n ast.Node) { d.readRetry(n, b) }),
 		"commands":           d.each("commands", func(n ast.Node) { d.readCommands(n, b) }),
 		"operation_policies": d.each("operation_policies", func(n ast.Node) { d.readOperation(n, b) }),
+		"secret_mappings":    d.each("secret_mappings", func(n ast.Node) { d.readSecretMapping(n, b) }),
 	})
 }
 

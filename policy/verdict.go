@@ -21,6 +21,15 @@ const (
 	CodeOperationPolicyUnknown = "operation_policy_unknown"
 	CodeOperationNotAllowed    = "operation_policy_not_allowed"
 	CodeVersionNotApproved     = "version_not_approved"
+	CodeSecretInvalid          = "secret_ref_invalid"
+	CodeSecretMountNotAllowed  = "secret_mount_not_allowed"
+	CodeSecretNotMapped        = "secret_not_mapped"
+	CodeSecretFieldNotAllowed  = "secret_field_not_allowed"
+	CodeSecretVersionNotKept   = "secret_version_not_kept"
+	CodeSecretRoleConflict     = "secret_role_conflict"
+	CodeSecretStoreNotAllowed  = "secret_store_not_allowed"
+	CodeSecretStoreInvalid     = "secret_store_invalid"
+	CodeSecretReaderNotAllowed = "secret_reader_not_allowed"
 )
 
 // Reason is one ground of a refusal. Code is for programs, Detail is one short
