@@ -16,7 +16,7 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -p=2)
 
 # Every package is tested once: under the race detector where goroutines meet,
 # without it elsewhere (where processes meet, it would only slow their starts).
-RACE_PACKAGES := ./agent ./api/... ./artifacts ./commands ./dispatch ./eventstore/... ./masker ./projections
+RACE_PACKAGES := ./agent ./api/... ./artifacts ./commands ./dispatch ./eventstore/... ./projections
 PLAIN_PACKAGES = $(shell go list ./... | grep -vxF "$$(go list $(RACE_PACKAGES))")
 
 .PHONY: build
@@ -30,7 +30,7 @@ demo:
 
 # What CI runs.
 .PHONY: test
-test: deps peers-s3 lint vet unit race known-bad
+test: deps peers-s3 peers-vault lint vet previous unit race known-bad
 
 .PHONY: deps
 deps:
@@ -40,33 +40,60 @@ deps:
 peers-s3:
 	test/peers/s3/build.sh
 
+.PHONY: peers-vault
+peers-vault:
+	test/peers/vault/build.sh
+
 .PHONY: lint
 lint:
 	tools/build.sh $(LINT)
 	$(LINT) run ./...
+	cd test/bench && $(LINT) run ./...
 	cd tools && GOLANGCI_LINT=$(LINT) go test ./lintrules
 
 .PHONY: vet
 vet:
 	go vet ./...
 
+# The release before this one, which a test runs beside this one. Where the
+# history is not here it says how to get it, and the tests go on without.
+.PHONY: previous
+previous:
+	tools/previous.sh || test $$? -eq 3
+
 .PHONY: unit
 unit:
 	go test -timeout 20m $(PLAIN_PACKAGES)
+	cd test/bench && go test -timeout 5m ./...
 
 .PHONY: race
 race:
 	go test -race -timeout 30m $(RACE_PACKAGES)
+	go test -race ./masker -run 'Concurrent|AddWhile|Closed|Splits'
 
 # Builds with one guard removed each: every one must be noticed.
 .PHONY: known-bad
 known-bad:
 	go test -timeout 20m -tags broken ./internal/sim -run KnownBad
 
-# The simulator for as long as told; FOR changes the hour.
+# The cluster of real processes and then the simulator, half of the time each; FOR
+# changes the hour. Namespaces are asked for: without them half of the faults of a
+# network would not be tested.
 .PHONY: chaos
-chaos:
-	go test -timeout 0 ./internal/sim -run 'TestSimulate$$' -v -sim.for $(or $(FOR),1h)
+chaos: deps peers-s3
+	seconds=$$(( ($$(sed 's/h/*3600+/; s/m/*60+/; s/s/+/; s/$$/ +0/' <<<"$(or $(FOR),1h)")) / 2 )); \
+	go test -timeout 0 ./internal/cluster -run 'TestCluster$$' -v -cluster.for $${seconds}s -cluster.netns require; \
+	go test -timeout 0 ./internal/sim -run 'TestSimulate$$' -v -sim.for $${seconds}s
+
+# The cluster alone: FOR (10m), SEED (random), NETNS (auto, require, off).
+.PHONY: cluster
+cluster: deps peers-s3
+	go test -timeout 0 ./internal/cluster -run 'TestCluster$$' -v -cluster.for $(or $(FOR),10m) -cluster.seed $(or $(SEED),0) -cluster.netns $(or $(NETNS),auto)
+
+# The leak matrix of the masker at length: PROBES (10,000,000), SEED (from the clock).
+.PHONY: leakhunt
+leakhunt:
+	go test -timeout 0 ./masker -run 'TestLeakMatrix$$|TestLongPEM$$' -v -leak.probes $(or $(PROBES),10000000) -leak.seed $(or $(SEED),0)
 
 # Every fuzz target for 30 seconds; FUZZTIME changes it.
 .PHONY: fuzz
@@ -75,3 +102,9 @@ fuzz:
 		echo "fuzz $${func#func } in $$(dirname "$$file")"; \
 		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(or $(FUZZTIME),30s) "$$(dirname "$$file")" </dev/null; \
 	done
+
+# Figures beside their peers, some 20 minutes. PART takes some parts only (make
+# bench PART=append,group), ARGS further arguments (-o json, -fsync on).
+.PHONY: bench
+bench:
+	cd test/bench && go run . $(if $(PART),-part $(PART)) $(ARGS)

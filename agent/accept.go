@@ -159,7 +159,8 @@ func (at *attempt) start() bool {
 	at.mu.Lock()
 	at.fenceAt = at.clock().Add(at.agent.fence())
 	at.mu.Unlock()
-	err := insist(at.working, callTimeout, func(ctx context.Context) error {
+	// An answer that never comes must leave time to ask again before the fence.
+	err := insist(at.working, min(callTimeout, at.agent.fence()/3), func(ctx context.Context) error {
 		_, err := at.agent.plane().Start(ctx, at.lease, key, wire.StartRequest{Isolation: at.journal.Isolation})
 		return err
 	})

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -26,12 +28,17 @@ type Agent struct {
 	tasks   sync.WaitGroup
 
 	spooled   account
+	meters    *meters
 	slotFreed chan struct{} // a token when more or less can be asked for than before
 	changed   chan struct{} // a token when a slot is free or an attempt has gone
 	fatal     chan error    // the first refusal that ends the agent
 
 	identify sync.Mutex // one registration at a time
-	caching  sync.Mutex // one writer of the policy cache
+	// reidentifying: the report loop has begun a registration that goes on.
+	reidentifying atomic.Bool
+	askedLess     atomic.Bool // fewer slots were asked for than are free: too much is left to send
+	relieving     sync.Mutex  // one look at who fills the disk
+	caching       sync.Mutex  // one writer of the policy cache
 
 	mu         sync.Mutex
 	cred       credential
@@ -39,19 +46,27 @@ type Agent struct {
 	timing     wire.Timing
 	slots      int
 	flush      time.Duration
+	reported   isolation.BootTime // when the last acknowledged report was sent
 	attempts   map[domain.LeaseID]*attempt
 	tokens     []slotToken
-	stopping   bool // Run's ctx has ended
-	planeDrain bool // the service wants no new work here
+	stopping   bool          // Run's ctx has ended
+	told       bool          // the service knows that this runner drains
+	settled    bool          // stopping, and no offer can be on its way here
+	quiet      chan struct{} // closed with settled
+	planeDrain bool          // the service wants no new work here
 	killed     bool
 	refused    bool // the service no longer knows this runner
 }
 
 var errEnded = errors.New("the agent has ended")
 
-// New makes an agent on its state folder, which no other may use.
+// New makes an agent on its state folder, which no other may use. From here on
+// no other process of the same user can read this one: it holds tokens.
 func New(c Config) (*Agent, error) {
 	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("set up the runner: %w", err)
+	}
+	if err := isolation.ForbidTracing(); err != nil {
 		return nil, fmt.Errorf("set up the runner: %w", err)
 	}
 	c.fill()
@@ -84,7 +99,8 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		config: c, lock: lock, cred: cred, slots: c.Slots, flush: time.Second,
 		attempts: map[domain.LeaseID]*attempt{}, slotFreed: make(chan struct{}, 1),
-		changed: make(chan struct{}, 1), fatal: make(chan error, 1),
+		changed: make(chan struct{}, 1), fatal: make(chan error, 1), quiet: make(chan struct{}),
+		meters: newMeters(),
 	}
 	a.spooled.limit, a.spooled.crossed = c.SpoolTotal*8/10, a.slotFreed
 	a.life, a.endLife = context.WithCancelCause(context.Background())
@@ -123,6 +139,11 @@ func (a *Agent) RunnerID() domain.RunnerID { return a.cred.RunnerID }
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.lock.Close()
 	defer a.close()
+	stopMetrics, err := a.serveMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	cleaned, err := shim.CleanUp(ctx, attemptsDir(a.config.StateDir))
 	if err != nil {
 		// What does not go is told; the attempts are completed all the same.
@@ -149,34 +170,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-a.life.Done():
 		return nil // killed
 	}
-}
-
-// drain waits for what runs. Past the limit the jobs are ended; what cannot be
-// sent then is left to the next agent.
-func (a *Agent) drain() error {
-	a.mu.Lock()
-	a.stopping = true
-	a.mu.Unlock()
-	poke(a.slotFreed) // ask again, without free slots
-	limit := time.NewTimer(a.config.DrainLimit)
-	defer limit.Stop()
-	overdue := false
-	for a.count() > 0 {
-		select {
-		case <-a.changed:
-		case <-limit.C:
-			if overdue {
-				return nil
-			}
-			overdue = true
-			limit.Reset(a.leaveAll() + 30*time.Second)
-		case err := <-a.fatal:
-			return a.abandon(err)
-		case <-a.life.Done():
-			return nil
-		}
-	}
-	return nil
 }
 
 // leaveAll ends all jobs and says how long that may take.

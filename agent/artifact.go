@@ -44,8 +44,8 @@ type artifactQueue struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
-	queue  []*queued
-	count  int // announced and not refused
+	queue  []string // paths of queued ones: their values wait on disk
+	count  int      // announced and not refused
 	serial int
 	closed bool
 }
@@ -70,6 +70,18 @@ func (q *queued) save() error {
 	return writeDurable(q.path+".json", b)
 }
 
+func loadQueued(path string) (*queued, error) {
+	b, err := os.ReadFile(path + ".json")
+	if err != nil {
+		return nil, fmt.Errorf("read a queued artifact: %w", err)
+	}
+	x := &queued{path: path}
+	if err := json.Unmarshal(b, x); err != nil {
+		return nil, fmt.Errorf("read a queued artifact: %s.json: %w", path, err)
+	}
+	return x, nil
+}
+
 // openArtifacts begins with what an earlier agent left.
 func openArtifacts(at *attempt) (*artifactQueue, error) {
 	q := &artifactQueue{at: at, dir: filepath.Join(at.dir, "artifacts"), done: make(chan struct{}), wake: make(chan struct{}, 1)}
@@ -82,17 +94,13 @@ func openArtifacts(at *attempt) (*artifactQueue, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		b, err := os.ReadFile(name)
+		x, err := loadQueued(strings.TrimSuffix(name, ".json"))
 		if err != nil {
-			return nil, fmt.Errorf("read what artifacts are left: %w", err)
-		}
-		x := &queued{path: strings.TrimSuffix(name, ".json")}
-		if err := json.Unmarshal(b, x); err != nil {
-			return nil, fmt.Errorf("read what artifacts are left: %s: %w", name, err)
+			return nil, err
 		}
 		q.count++
 		if !x.Stored {
-			q.queue = append(q.queue, x)
+			q.queue = append(q.queue, x.path)
 		}
 	}
 	q.serial = len(names)
@@ -112,7 +120,7 @@ func (q *artifactQueue) take(a announced) {
 		q.refused(a.name, err)
 	default:
 		q.mu.Lock()
-		q.queue = append(q.queue, x)
+		q.queue = append(q.queue, x.path)
 		q.count++
 		q.mu.Unlock()
 		poke(q.wake)
@@ -231,16 +239,19 @@ func (q *artifactQueue) run() {
 	defer close(q.done)
 	for {
 		q.mu.Lock()
-		var x *queued
+		path := ""
 		if len(q.queue) > 0 {
-			x = q.queue[0]
+			path = q.queue[0]
 			q.queue = q.queue[1:]
 		}
 		closed := q.closed
 		q.mu.Unlock()
 		switch {
-		case x != nil:
-			if !q.deliver(x) {
+		case path != "":
+			x, err := loadQueued(path)
+			if err != nil {
+				q.giveUp(&queued{path: path, Request: wire.ArtifactRequest{Name: filepath.Base(path)}}, err)
+			} else if !q.deliver(x) {
 				return
 			}
 		case closed:
@@ -260,6 +271,9 @@ func (q *artifactQueue) deliver(x *queued) bool {
 	at := q.at
 	for failures := 0; ; failures++ {
 		err := q.register(x)
+		if err != nil {
+			at.agent.meters.failed.WithLabelValues("artifact").Inc()
+		}
 		switch {
 		case err == nil:
 			x.Stored = true
@@ -281,7 +295,7 @@ func (q *artifactQueue) deliver(x *queued) bool {
 			q.giveUp(x, err)
 			return true
 		}
-		if sleep(at.sending, pause(failures)) != nil {
+		if sleep(at.sending, pause(failures, err)) != nil {
 			return false
 		}
 	}

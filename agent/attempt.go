@@ -40,6 +40,7 @@ type attempt struct {
 	cancelLaunch context.CancelFunc
 
 	spool     *spool
+	cadence   cadence
 	uploaded  chan error // closed after the uploader ended; nil until it began
 	records   *records
 	artifacts *artifactQueue
@@ -64,6 +65,9 @@ type attempt struct {
 	applied  isolation.Applied
 	notices  *notices
 	slotFree bool
+
+	// keep leaves the folder to the next agent, whatever came of this one.
+	keep bool
 }
 
 // Causes of the contexts' ends.
@@ -95,13 +99,13 @@ func (at *attempt) run() {
 
 // startSending begins what goes on beside the executor.
 func (at *attempt) startSending() error {
-	s, err := openSpool(at.dir, &at.agent.spooled)
+	s, err := openSpool(at.dir, &at.agent.spooled, at.agent.config.writeSpool)
 	if err != nil {
 		return err
 	}
 	at.spool = s
 	at.mu.Lock()
-	at.notices = newNotices(masker.NewWriter(s.streams[bundle.Events], at.mask))
+	at.notices = newNotices(masker.NewWriter(&eventsWriter{st: s.streams[bundle.Events]}, at.mask))
 	at.mu.Unlock()
 	at.records = newRecords(at)
 	if at.artifacts, err = openArtifacts(at); err != nil {
@@ -115,9 +119,11 @@ func (at *attempt) startUpload() {
 	up := &uploader{
 		spool: at.spool,
 		send: func(ctx context.Context, key uuid.UUID, stream string, offset int64, frames []byte) (wire.LogAnswer, error) {
-			return at.agent.plane().Log(ctx, at.lease, key, stream, offset, frames)
+			answer, err := at.agent.plane().Log(ctx, at.lease, key, stream, offset, frames)
+			at.sentLog(answer, int64(len(frames)), err)
+			return answer, err
 		},
-		flush:   at.agent.flushEvery,
+		flush:   at.flushEvery,
 		refused: at.refusedUpload,
 	}
 	at.uploaded = make(chan error, 1)
@@ -129,6 +135,16 @@ func (at *attempt) startUpload() {
 		}
 		at.uploaded <- err
 	})
+}
+
+// sentLog takes what an answer to a log upload says beside its offset.
+func (at *attempt) sentLog(answer wire.LogAnswer, taken int64, err error) {
+	if err != nil {
+		at.agent.meters.failed.WithLabelValues("log").Inc()
+		return
+	}
+	at.agent.meters.sent.Add(float64(taken))
+	at.follow(byLog, answer.FlushSeconds)
 }
 
 // refusedUpload says whether to try again what was definitely refused: after a
@@ -221,8 +237,15 @@ func (at *attempt) failStorage(err error) {
 	at.mu.Unlock()
 	if first {
 		at.log.Error("the attempt's data cannot be kept; the job is ended", "error", err)
+		at.note("storage_failed", map[string]any{"error": err.Error()})
 		at.end(p, ladderOf(at.journal.JobType, at.stopBudget()), "storage")
 	}
+}
+
+func (at *attempt) storageFailed() bool {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return at.broken != nil
 }
 
 // end stops a process; where there is none, its launch. It does not wait: a
@@ -292,8 +315,8 @@ func (at *attempt) remove() {
 			at.log.Warn("the log spool does not close", "error", err)
 		}
 	}
-	if at.agent.leaving() {
-		// Killed: what is left belongs to the next agent.
+	if at.keep || at.agent.leaving() {
+		// What is left belongs to the next agent.
 		at.agent.forget(at)
 		return
 	}
@@ -301,6 +324,9 @@ func (at *attempt) remove() {
 		at.log.Error("the attempt's folder does not go; remove it by hand", "dir", at.dir, "error", err)
 	}
 	at.agent.forget(at)
+	if at.agent.askedLess.Load() {
+		poke(at.agent.slotFreed) // there may be room now
+	}
 }
 
 // freeSlot lets another attempt in.
@@ -334,6 +360,7 @@ func (at *attempt) reported(v wire.LeaseVerdict, sentProgress *wire.ReportProgre
 	if v.Status != "ok" {
 		return
 	}
+	at.follow(byReport, v.FlushSeconds)
 	at.mu.Lock()
 	if at.progress == sentProgress {
 		at.progress = nil
@@ -361,6 +388,13 @@ func (at *attempt) checkFence(now isolation.BootTime) {
 	if due {
 		at.lose(lossFenced)
 	}
+}
+
+// overdue says that no report was acknowledged for as long as the lease is safe.
+func (at *attempt) overdue() bool {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return at.clock() >= at.fenceAt
 }
 
 // unfence says that nothing of the job runs any more.

@@ -23,6 +23,10 @@ const (
 	knownDrain = "drain"
 )
 
+// maxAttempts is how many attempts one agent may have at all: a report names each,
+// and the service takes no longer one.
+const maxAttempts = 1000
+
 // commandLoop holds one request at a time. It is asked anew at once when a slot
 // becomes free or the agent begins to drain.
 func (a *Agent) commandLoop() {
@@ -35,6 +39,7 @@ func (a *Agent) commandLoop() {
 			failures = 0
 			empty := len(answer.Offers)+len(answer.Stops)+len(answer.Gone) == 0
 			a.obey(answer)
+			a.answeredInDrain()
 			if empty && time.Since(began) < firstPause {
 				// A service that does not hold must not be asked in a circle.
 				_ = sleep(a.life, firstPause)
@@ -47,7 +52,7 @@ func (a *Agent) commandLoop() {
 			if identityRefused(err) {
 				a.reidentify(err)
 			}
-			_ = sleep(a.life, pause(failures))
+			_ = sleep(a.life, pause(failures, err))
 			failures++
 		}
 	}
@@ -57,6 +62,10 @@ var errAskAnew = errors.New("the request was given up to ask anew")
 
 // askCommands holds one request; errAskAnew when something changed meanwhile.
 func (a *Agent) askCommands() (wire.Commands, error) {
+	select {
+	case <-a.slotFreed: // what changed before now is in the request
+	default:
+	}
 	req := a.commandsRequest()
 	a.mu.Lock()
 	wait := time.Duration(a.timing.WaitSeconds) * time.Second
@@ -90,7 +99,7 @@ func (a *Agent) commandsRequest() wire.CommandsRequest {
 	busy := a.busy()
 	for _, at := range a.list() {
 		at.mu.Lock()
-		if at.held && at.loss == lossNone {
+		if at.held && at.loss <= lossFenced {
 			req.Known = append(req.Known, at.lease.ID.String())
 		}
 		if at.stop != nil {
@@ -98,16 +107,21 @@ func (a *Agent) commandsRequest() wire.CommandsRequest {
 		}
 		at.mu.Unlock()
 	}
-	draining := a.draining()
+	low := a.diskLow()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.planeDrain {
 		req.Known = append(req.Known, knownDrain)
 	}
-	if draining || a.spooled.full() {
+	// An agent that was told to end asks with its tokens until it is sure that no
+	// offer is under way; what comes it gives back.
+	closed := a.settled || a.planeDrain || a.killed || a.refused
+	free, room := max(0, a.slots-busy), min(a.slots+a.config.maxSending, maxAttempts)-len(a.attempts)
+	a.askedLess.Store(low || room < free)
+	if closed || a.spooled.full() || low {
 		return req
 	}
-	req.FreeSlots = max(0, a.slots-busy)
+	req.FreeSlots = max(0, min(free, room))
 	for len(a.tokens) < req.FreeSlots {
 		secret := newSecret()
 		a.tokens = append(a.tokens, slotToken{secret, secretSHA256(secret)})

@@ -26,6 +26,7 @@ func (at *attempt) conclude(e ending) {
 		}}})
 	}
 	at.records.close()
+	at.countStop(e)
 	at.note("ended", fields)
 	at.claim(e)
 	at.freeSlot()
@@ -54,7 +55,7 @@ func (at *attempt) claim(e ending) {
 		FinishedAt: e.finished.UTC(), Logs: at.spool.claimed(), Artifacts: at.artifacts.close(),
 		Environment: at.environment(),
 	}
-	at.journal.CompleteKey = uuid.New()
+	at.journal.CompleteKey, at.journal.Fenced = uuid.New(), at.lossNow() == lossFenced
 	at.journal.Phase = phaseEnded
 	if err := at.journal.save(at.dir); err != nil {
 		at.log.Error("the claim is not safe on disk; a crash now would lose it", "error", err)
@@ -64,14 +65,15 @@ func (at *attempt) claim(e ending) {
 
 // complete sends the claim until it is answered. After a definite loss it is
 // sent once more all the same: the service keeps it as a late outcome. After the
-// agent's own fence it is not, because a lease that is still alive there would
-// take it for the outcome of a job that nobody stopped.
+// agent's own fence that must wait until the service says that the lease is over:
+// one that is still alive there would take it for the outcome of a job that
+// nobody stopped.
 func (at *attempt) complete() {
 	err := context.Cause(at.working)
 	if err == nil {
 		err = at.sendClaim(at.working)
 	}
-	if err != nil && !definite(err) && at.lossNow() == lossLapsed {
+	if err != nil && !definite(err) && at.lossTold() == lossLapsed {
 		late, cancel := context.WithTimeout(at.sending, time.Minute)
 		defer cancel()
 		err = at.sendClaim(late)
@@ -90,6 +92,46 @@ func (at *attempt) complete() {
 		}
 	}
 	at.settle(phaseLost)
+}
+
+// lossTold is how the lease was lost. Where this agent alone thinks so, it waits
+// for the service's word, which comes by the held request or any other answer; the
+// slot is free meanwhile. Once the service is heard again it does not wait for
+// longer than leftovers are taken.
+func (at *attempt) lossTold() loss {
+	if at.lossNow() != lossFenced {
+		return at.lossNow()
+	}
+	at.freeSlot()
+	window := time.Duration(at.journal.Clocks.LeaseSeconds+at.journal.Clocks.SalvageSeconds) * time.Second
+	look := time.NewTicker(fenceLook)
+	defer look.Stop()
+	var heard time.Time
+	for at.lossNow() == lossFenced {
+		switch {
+		case !heard.IsZero() && time.Since(heard) >= window:
+			return lossFenced
+		case heard.IsZero() && at.heardSinceFence():
+			heard = time.Now()
+		}
+		select {
+		case <-look.C:
+		case <-at.sending.Done():
+			return at.lossNow()
+		}
+	}
+	return at.lossNow()
+}
+
+// heardSinceFence says that the service acknowledged a report that was sent
+// after the fence.
+func (at *attempt) heardSinceFence() bool {
+	at.agent.mu.Lock()
+	reported := at.agent.reported
+	at.agent.mu.Unlock()
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return reported != 0 && reported >= at.fenceAt
 }
 
 func (at *attempt) sendClaim(ctx context.Context) error {

@@ -44,6 +44,7 @@ func (at *attempt) endingOf(r shim.Result) ending {
 		// Part of the job's data is missing, whatever the executor says.
 		e.result = string(domain.CodeStorageUnavailable)
 	case own:
+		e.own = true
 		e.result, e.category = string(c.Result), domain.Category(c.RecommendedCategory)
 		e.text = c.Message
 	case r.Reason == shim.ReasonShimLost:
@@ -52,6 +53,10 @@ func (at *attempt) endingOf(r shim.Result) ending {
 		e.result = domain.ClaimStopped
 	case at.drained:
 		e.result = string(domain.CodeAgentRestarted)
+	case r.Reason == shim.ReasonAgentLost && at.loss == lossNone:
+		// This agent is there and the lease is held: the shim was told to end by
+		// somebody who may send it signals, which is its executor.
+		e.result = string(executor.ExecutorCrashed)
 	default:
 		// The fence or the shim's own deadline: the lease is lost, and this is
 		// claimed only as a late outcome.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/broken"
 )
 
 // Defaults of Config.
@@ -19,6 +21,9 @@ const (
 	DefaultSpoolQuota = 256 << 20
 	DefaultSpoolTotal = 4 << 30
 	DefaultDrainLimit = 10 * time.Minute
+	// defaultMaxSending is how many ended attempts may have bytes left to send
+	// before no new one is taken. Each has open files and a part of each report.
+	defaultMaxSending = 200
 )
 
 // Config is what an agent is told once.
@@ -62,11 +67,18 @@ type Config struct {
 	// DrainLimit is how long running attempts may go on after Run's ctx ended;
 	// then they are ended. 0 is the default.
 	DrainLimit time.Duration
-	Log        *slog.Logger // nil: slog.Default
+	// Metrics is where Prometheus metrics are served, such as 127.0.0.1:9100;
+	// empty: nowhere. They name no job.
+	Metrics string
+	Log     *slog.Logger // nil: slog.Default
 
 	// For tests: the launcher of executors and the boot-time clock.
 	launch  launcher
 	bootNow func() isolation.BootTime
+	// Writing to a spool's file, and how full the disk is.
+	writeSpool func(f *os.File, b []byte, off int64) (int, error)
+	statfs     func(dir string) (free, size int64, err error)
+	maxSending int
 }
 
 // Executor is how the jobs of one type are done.
@@ -129,6 +141,18 @@ func (c *Config) fill() {
 	}
 	if c.bootNow == nil {
 		c.bootNow = isolation.BootNow
+	}
+	if broken.On("wall_clock") {
+		c.bootNow = func() isolation.BootTime { return isolation.BootTime(time.Now().UnixNano()) }
+	}
+	if c.writeSpool == nil {
+		c.writeSpool = (*os.File).WriteAt
+	}
+	if c.maxSending == 0 {
+		c.maxSending = defaultMaxSending
+	}
+	if c.statfs == nil {
+		c.statfs = statfs
 	}
 }
 

@@ -50,7 +50,13 @@ func answered(err error) error {
 	if p.Problem.Code == "" || p.Problem.Code == fmt.Sprintf("http_%d", p.Problem.Status) {
 		kind = domain.KindUnavailable
 	}
-	return &domain.Error{Kind: kind, Code: p.Problem.Code, Message: p.Error()}
+	err = &domain.Error{Kind: kind, Code: p.Problem.Code, Message: p.Error()}
+	later := p.Problem.Status == http.StatusTooManyRequests || p.Problem.Status == http.StatusServiceUnavailable
+	if later && p.RetryAfter > 0 {
+		// A proxy's word counts too: it asks no more than to wait.
+		return laterError{err, p.RetryAfter}
+	}
+	return err
 }
 
 func (p clientPlane) Register(ctx context.Context, key uuid.UUID, req wire.Registration) (wire.Registered, error) {
@@ -66,6 +72,11 @@ func (p clientPlane) Commands(ctx context.Context, runner domain.RunnerID, wait 
 func (p clientPlane) Report(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.ReportRequest) (wire.ReportAnswer, error) {
 	got, err := p.c.Report(ctx, commandID(key), runner, req)
 	return got, answered(err)
+}
+
+func (p clientPlane) Drain(ctx context.Context, runner domain.RunnerID, key uuid.UUID, reason string) error {
+	_, err := p.c.ChangeRunner(ctx, commandID(key), runner, "drain", reason)
+	return answered(err)
 }
 
 func (p clientPlane) PolicyBundle(ctx context.Context, digest string) ([]byte, error) {

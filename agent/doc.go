@@ -11,7 +11,9 @@
 //	fence.go      ends what runs on without an acknowledged report
 //	attempt.go    one attempt from offer to removal; accept.go, execute.go,
 //	              intake.go, conclude.go and complete.go are its steps
-//	spool.go      the log on disk; upload.go sends it by offset
+//	spool.go      the log on disk; upload.go sends it by offset, cadence.go says
+//	              how often, room.go what happens on a full disk
+//	metrics.go    what an operator may watch
 //	records.go    evidence and facts; artifact.go files
 //	recover.go    what a crashed agent left behind; journal.go is what it reads
 //	plane.go      what the service is to an agent; dial.go is that by HTTP

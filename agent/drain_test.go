@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -40,6 +42,75 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 			t.Error("a draining agent took a new offer")
 		}
 	})
+}
+
+// The service hears of the drain late. What it offers before that is given back:
+// neither run nor left to run out.
+func TestOfferThatCrossesADrainIsGivenBack(t *testing.T) {
+	inWorld(t, succeed, func(t *testing.T, w *world) {
+		w.begin()
+		w.after(time.Second)
+		asked := w.plane.askedTimes()
+		w.plane.breakBy(func(op string, n int) (error, error) {
+			if op == "drain" && n < 3 {
+				return errWire, nil
+			}
+			return nil, nil
+		})
+		w.stop()
+		w.after(100 * time.Millisecond)
+		if n := w.plane.askedTimes(); n != asked {
+			t.Errorf("the held request was cut off: asked %d times, then %d", asked, n)
+		}
+		crossing := w.plane.submit(nil)
+		if err := <-w.ended; err != nil {
+			t.Error(err)
+		}
+		w.agent = nil
+		if v := w.plane.view(crossing); v.released != "draining" || v.started {
+			t.Errorf("released %q, started %v", v.released, v.started)
+		}
+		if n := len(w.plane.callsOf("drain")); n != 4 {
+			t.Errorf("the drain was told %d times, want until it was heard", n)
+		}
+		late := w.plane.submit(nil)
+		if v := w.plane.view(late); v.hash != "" {
+			t.Error("an agent that has ended took an offer")
+		}
+		w.begin()
+		w.completed(late) // the next agent is no longer draining
+	})
+}
+
+// A service that refuses to hear of a drain, or is away, does not hold it up.
+func TestDrainThatIsNotHeard(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		limit time.Duration
+	}{
+		"refused": {refusal(domain.KindForbidden, "role_refused"), 100 * time.Millisecond},
+		"away":    {errWire, drainNotice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, succeed, func(t *testing.T, w *world) {
+				w.begin()
+				w.after(time.Second)
+				w.plane.breakBy(func(op string, _ int) (error, error) {
+					if op == "drain" {
+						return c.err, nil
+					}
+					return nil, nil
+				})
+				began := time.Now()
+				if err := w.end(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > c.limit {
+					t.Errorf("an idle agent needed %v to end", took)
+				}
+			})
+		})
+	}
 }
 
 func TestDrainHasALimit(t *testing.T) {
@@ -229,6 +300,55 @@ func TestRecoveryRegistersAnArtifactOnce(t *testing.T) {
 			t.Errorf("artifacts %v", got.artifacts)
 		}
 	})
+}
+
+// A disk that cannot be read for once is no reason to throw away what is on it.
+func TestRecoveryKeepsWhatItCannotRead(t *testing.T) {
+	for _, file := range []string{"journal.json", "log/stdout.frames", "artifacts/000001.json"} {
+		t.Run(file, func(t *testing.T) {
+			inWorld(t, everything, func(t *testing.T, w *world) {
+				w.plane.breakBy(func(op string, _ int) (error, error) {
+					if op == "log" || op == "artifact" || op == "complete" {
+						return errWire, nil
+					}
+					return nil, nil
+				})
+				w.begin()
+				j := w.plane.submit(nil)
+				w.until("it completes", func() bool { return len(w.plane.callsOf("complete")) > 0 })
+				w.agent.Kill()
+				<-w.ended
+				path := filepath.Join(attemptDir(w.config.StateDir, j.offer.AttemptID, 1), file)
+				hide := func(from, to string) {
+					if err := os.Rename(from, to); err != nil {
+						t.Fatal(err)
+					}
+				}
+				hide(path, path+".hidden")
+				if err := os.Mkdir(path, 0o700); err != nil { // no file can be read there
+					t.Fatal(err)
+				}
+				w.plane.breakBy(nil)
+				w.begin()
+				w.after(10 * time.Second)
+				if v := w.plane.view(j); v.claim != nil || w.agent.spooled.bytes.Load() != 0 {
+					t.Errorf("claim %+v, %d bytes in the account", v.claim, w.agent.spooled.bytes.Load())
+				}
+				w.agent.Kill()
+				<-w.ended
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				hide(path+".hidden", path)
+				w.begin()
+				got := w.completed(j)
+				checkLogs(t, got)
+				if got.claim.Result != "succeeded" || len(got.artifacts) != 2 {
+					t.Errorf("claim %+v, artifacts %v", got.claim, got.artifacts)
+				}
+			})
+		})
+	}
 }
 
 func TestEndings(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -23,6 +25,7 @@ type ending struct {
 	reaped   *shim.Reaped // nil where no shim ran
 	finished time.Time
 	text     string // for people, goes to the log
+	own      bool   // it ended by itself, whatever was wanted of it
 }
 
 // execute runs the executor to its end. Nothing of it is alive afterwards, or
@@ -49,15 +52,23 @@ func (at *attempt) execute() ending {
 		return at.notLaunched(err)
 	}
 	at.adopt(p)
-	at.pump(p)
+	pumped := make(chan struct{})
+	at.agent.tasks.Go(func() {
+		defer close(pumped)
+		at.pump(p)
+	})
+	// What the executor said may wait for the service, and its log for room on the
+	// disk. An executor that is gone needs no fence meanwhile.
 	r := p.wait()
+	finished, fenced := time.Now(), at.overdue()
 	at.unfence()
-	if r.Reason == shim.ReasonDeadline || r.Reason == shim.ReasonAgentLost {
+	if r.Reason == shim.ReasonDeadline || r.Reason == shim.ReasonAgentLost && fenced {
 		// The shim was first to see that no report was acknowledged in time: this
 		// agent hung or slept. A settled outcome is dropped with the rest, since
 		// the lease may be over.
 		at.lose(lossFenced)
 	}
+	<-pumped
 	if err := p.close(); err != nil {
 		at.log.Warn("the shim's pipes do not close", "error", err)
 	}
@@ -65,7 +76,9 @@ func (at *attempt) execute() ending {
 	at.proc, at.applied = nil, r.Applied
 	at.mu.Unlock()
 	at.clearWork()
-	return at.endingOf(r)
+	e := at.endingOf(r)
+	e.finished = finished
+	return e
 }
 
 // clearWork frees the disk of what the executor left; its artifacts were copied.
@@ -137,18 +150,35 @@ func (at *attempt) pump(p process) {
 
 func (at *attempt) copyLog(name bundle.Stream, from io.Reader, left *atomic.Int64) {
 	w := at.logWriter(name, left)
-	_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, make([]byte, bundle.MaxFrame))
+	counted := &countedReader{Reader: from, count: at.agent.meters.read}
+	kept, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{counted}, make([]byte, bundle.MaxFrame))
 	err = errors.Join(err, w.Close())
 	if err == nil {
 		return
 	}
 	at.failStorage(fmt.Errorf("keep the log %s: %w", name, err))
 	// Read on, so that the executor is not held up on its way to its end.
-	_, _ = io.Copy(io.Discard, from)
+	_, _ = io.Copy(io.Discard, counted)
+	at.agent.meters.dropped.Add(float64(counted.bytes - kept))
+}
+
+// countedReader counts what it reads.
+type countedReader struct {
+	io.Reader
+	count prometheus.Counter
+	bytes int64
+}
+
+func (r *countedReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.bytes += int64(n)
+	r.count.Add(float64(n))
+	return n, err
 }
 
 func (at *attempt) logWriter(name bundle.Stream, left *atomic.Int64) io.WriteCloser {
-	q := &quotaWriter{dst: at.spool.streams[name], left: left, quota: at.agent.config.SpoolQuota}
+	q := &quotaWriter{dst: roomWriter{at, at.spool.streams[name]}, left: left, quota: at.agent.config.SpoolQuota,
+		lost: func(n int64) { at.agent.meters.dropped.Add(float64(n)) }}
 	q.reached = func() {
 		at.log.Warn("the log quota is used up", "stream", string(name), "bytes", q.quota)
 		at.note("log_quota_reached", map[string]any{"stream": name, "quota_bytes": q.quota})

@@ -37,6 +37,7 @@ type fakePlane struct {
 	refused  bool   // the runner is not known any more
 	timing   wire.Timing
 	drain    bool
+	flush    int    // seconds, of all logs
 	jobs     []*job // waiting
 	byLease  map[domain.LeaseID]*job
 	byHash   map[string]*job
@@ -88,6 +89,10 @@ type job struct {
 	late      *wire.CompleteRequest
 	progress  []wire.ReportProgress
 	reports   int
+	// followByReport is the flush interval that the answers name, in seconds;
+	// followByLog: those to its log, and not those to a report.
+	followByReport int
+	followByLog    bool
 }
 
 var errWire = errors.New("the connection broke")
@@ -96,7 +101,7 @@ func newFakePlane(t *testing.T) *fakePlane {
 	b := policy.Builtin()
 	return &fakePlane{
 		t: t, enrol: "ee_enrol", tokenID: domain.NewID[domain.TokenID](uuid.New()), news: make(chan struct{}),
-		timing:  wire.Timing{Profile: "fast", ReportSeconds: 3, FenceSeconds: 14, WaitSeconds: 30},
+		flush: 1, timing: wire.Timing{Profile: "fast", ReportSeconds: 3, FenceSeconds: 14, WaitSeconds: 30},
 		byLease: map[domain.LeaseID]*job{}, byHash: map[string]*job{}, answers: map[uuid.UUID]stored{},
 		policies: map[string][]byte{b.Digest(): b.Bytes()}, count: map[string]int{},
 	}
@@ -274,8 +279,18 @@ func (b *boundPlane) Register(ctx context.Context, key uuid.UUID, req wire.Regis
 		default:
 			return wire.Registered{}, refusal(domain.KindForbidden, "enrolment_refused")
 		}
+		f.drain = false // it ends with the process that was drained
 		return wire.Registered{RunnerID: req.RunnerID, TokenID: f.tokenID, Pool: "pool", Status: "active", Slots: req.Slots, Timing: f.timing}, nil
 	})
+}
+
+func (b *boundPlane) Drain(ctx context.Context, _ domain.RunnerID, key uuid.UUID, reason string) error {
+	_, err := call(ctx, b, "drain", key, reason, func() (struct{}, error) {
+		b.f.drain = true
+		b.f.wakeLocked()
+		return struct{}{}, nil
+	})
+	return err
 }
 
 func (b *boundPlane) Commands(ctx context.Context, runner domain.RunnerID, wait time.Duration, req wire.CommandsRequest) (wire.Commands, error) {
@@ -340,7 +355,7 @@ func (b *boundPlane) Report(ctx context.Context, runner domain.RunnerID, key uui
 	f := b.f
 	return call(ctx, b, "report", key, req, func() (wire.ReportAnswer, error) {
 		f.calls[len(f.calls)-1].leases = len(req.Leases)
-		answer := wire.ReportAnswer{NextSeconds: f.timing.ReportSeconds, FlushSeconds: 1}
+		answer := wire.ReportAnswer{NextSeconds: f.timing.ReportSeconds, FlushSeconds: f.flush}
 		for _, l := range req.Leases {
 			v := wire.LeaseVerdict{LeaseID: l.LeaseID, Status: "ok"}
 			j, err := f.held(Lease{ID: l.LeaseID, Epoch: l.Epoch, Token: l.Token})
@@ -354,6 +369,9 @@ func (b *boundPlane) Report(ctx context.Context, runner domain.RunnerID, key uui
 				v.Status, v.Code = "refused", e.Code
 			default:
 				j.reports++
+				if !j.followByLog {
+					v.FlushSeconds = j.followByReport
+				}
 				if l.Progress != nil {
 					j.progress = append(j.progress, *l.Progress)
 				}
@@ -419,7 +437,7 @@ func (b *boundPlane) Log(ctx context.Context, l Lease, key uuid.UUID, stream str
 		}
 		content := bundle.Chunk{Stream: bundle.Stream(stream), Frames: decoded}.Content()
 		have := int64(len(j.logs[stream]))
-		answer := wire.LogAnswer{Stream: stream, Offset: have}
+		answer := wire.LogAnswer{Stream: stream, Offset: have, FlushSeconds: j.followByReport}
 		if offset+int64(len(content)) <= have {
 			return answer, nil
 		}

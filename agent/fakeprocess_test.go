@@ -48,6 +48,8 @@ func untilStopped(p *fakeProcess) executor.Exit {
 type fakeLauncher struct {
 	act act
 	now func() isolation.BootTime
+	// reaped is what the shims say of their trees; nil: confirmed.
+	reaped *shim.Reaped
 
 	mu        sync.Mutex
 	processes []*fakeProcess
@@ -60,13 +62,13 @@ func (l *fakeLauncher) launch(ctx context.Context, c shim.Config) (process, erro
 	if err := os.MkdirAll(shim.Layout(c.Dir).Output, 0o700); err != nil {
 		return nil, err
 	}
-	p := &fakeProcess{config: c, msgs: make(chan executor.Message), stopped: make(chan struct{}), done: make(chan struct{}), deadline: c.Deadline}
+	p := &fakeProcess{config: c, msgs: make(chan executor.Message, 2*executor.MaxEvidence), stopped: make(chan struct{}), done: make(chan struct{}), deadline: c.Deadline}
 	p.outR, p.out = io.Pipe()
 	p.errR, p.err = io.Pipe()
 	l.mu.Lock()
 	l.processes = append(l.processes, p)
 	l.mu.Unlock()
-	go p.run(l.act)
+	go p.run(l.act, l.reaped)
 	go p.keepDeadline(l.now)
 	return p, nil
 }
@@ -77,13 +79,16 @@ func (l *fakeLauncher) launched() []*fakeProcess {
 	return append([]*fakeProcess(nil), l.processes...)
 }
 
-func (p *fakeProcess) run(a act) {
+func (p *fakeProcess) run(a act, reaped *shim.Reaped) {
 	exit := a(p)
 	p.mu.Lock()
 	r := shim.Result{Launched: true, Reason: shim.ReasonOwn, Signal: exit.Signal, Outcome: p.result.Outcome,
 		Reaped: shim.Reaped{Confirmed: true, Method: shim.MethodSubreaper}, Applied: isolation.Applied{Level: "process"}}
 	if p.reason != "" {
 		r.Reason = p.reason
+	}
+	if reaped != nil {
+		r.Reaped = *reaped
 	}
 	if exit.Signal == 0 {
 		r.Code = &exit.Code

@@ -72,6 +72,10 @@ func (f *fakePlane) route(p *boundPlane, path []string, r *http.Request) (any, e
 		return with(r, func(req wire.CommandsRequest) (any, error) {
 			return p.Commands(r.Context(), f.runner, time.Duration(seconds)*time.Second, req)
 		})
+	case path[0] == "runners" && path[2] == "drain":
+		return with(r, func(req struct{ Reason string }) (any, error) {
+			return wire.Ack{}, p.Drain(r.Context(), f.runner, key, req.Reason)
+		})
 	case path[0] == "runners":
 		return with(r, func(req wire.ReportRequest) (any, error) { return p.Report(r.Context(), f.runner, key, req) })
 	}

@@ -40,6 +40,9 @@ type journal struct {
 	Phase        phase                 `json:"phase"`
 	Claim        *wire.CompleteRequest `json:"claim,omitempty"`
 	CompleteKey  uuid.UUID             `json:"complete_key,omitzero"`
+	// Fenced: the agent's own fence ended the job, so that the claim is to be
+	// sent only when the service says that the lease is over.
+	Fenced bool `json:"fenced,omitempty"`
 }
 
 func (j *journal) lease() Lease { return Lease{ID: j.LeaseID, Epoch: j.Epoch, Token: j.Token} }

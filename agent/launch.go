@@ -15,7 +15,7 @@ import (
 type launcher func(ctx context.Context, c shim.Config) (process, error)
 
 // process is a running executor with its shim; *shim.Process gives it. The logs
-// and the messages are read to their ends, then wait, then close.
+// and the messages are read to their ends, which wait does not need, then close.
 type process interface {
 	logs() (stdout, stderr io.Reader)
 	messages() <-chan executor.Message

@@ -118,18 +118,75 @@ func TestFenceCountsFromTheSendOfTheLastAcknowledgedReport(t *testing.T) {
 			t.Errorf("its ladder takes %v; the lease ends 6 s after the fence", budget)
 		}
 		w.after(10 * time.Second)
-		// The partition heals after the lease has lapsed: leftovers are taken, and
-		// no outcome is claimed by a runner that fenced itself.
+		// The partition heals after the lease has lapsed: leftovers are taken. What
+		// became of the job is said only now, too late to be its outcome.
 		w.plane.with(func() { w.plane.byLease[j.offer.LeaseID].lapsed = true; w.plane.fault = nil })
 		w.gone(j)
 		v := w.plane.view(j)
 		if v.claim != nil || len(v.facts) != 0 {
 			t.Errorf("claimed %+v, facts %v", v.claim, v.facts)
 		}
+		if v.late == nil || v.late.Result != "stopped" || !v.late.Launched {
+			t.Errorf("late claim %+v", v.late)
+		}
 		if got := string(v.logs["stdout"]); got != "before\nafter the signal\n" {
 			t.Errorf("salvaged %q", got)
 		}
 		w.completed(w.plane.submit(func(*domain.JobSpec, *wire.Offer) { w.launcher.act = succeed }))
+	})
+}
+
+// The word that the lease is over may be long in coming, and find another agent:
+// until then nothing is claimed, however alive the lease is at the service.
+func TestFencedJobIsClaimedOnlyWhenTheLeaseIsOver(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			inWorld(t, untilStopped, func(t *testing.T, w *world) {
+				w.begin()
+				j := w.plane.submit(nil)
+				w.after(10 * time.Second)
+				w.plane.with(func() {
+					w.plane.fault = func(string, int) (error, error) { return errWire, nil }
+				})
+				w.after(time.Hour)
+				if restart {
+					w.agent.Kill()
+					if err := w.end(); err != nil {
+						t.Fatal(err)
+					}
+					w.begin()
+				}
+				w.plane.with(func() { w.plane.fault = nil })
+				w.after(15 * time.Second)
+				if v := w.plane.view(j); v.claim != nil || v.late != nil {
+					t.Errorf("claimed %+v, late %+v, under a lease that lives", v.claim, v.late)
+				}
+				w.plane.with(func() { w.plane.byLease[j.offer.LeaseID].lapsed = true })
+				w.gone(j)
+				if v := w.plane.view(j); v.claim != nil || v.late == nil || v.late.Result != "stopped" {
+					t.Errorf("claimed %+v, late %+v", v.claim, v.late)
+				}
+			})
+		})
+	}
+}
+
+// A service that answers and never says that the lease is over is not waited for
+// for ever.
+func TestFencedJobDoesNotWaitForEver(t *testing.T) {
+	inWorld(t, untilStopped, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.after(10 * time.Second)
+		w.plane.with(func() {
+			w.plane.fault = func(string, int) (error, error) { return errWire, nil }
+		})
+		w.after(time.Minute)
+		w.plane.with(func() { w.plane.fault = nil })
+		w.gone(j)
+		if v := w.plane.view(j); v.claim != nil || v.late != nil {
+			t.Errorf("claimed %+v, late %+v", v.claim, v.late)
+		}
 	})
 }
 
@@ -232,6 +289,37 @@ func TestFinishedJobCompletesAfterALongOutage(t *testing.T) {
 		w.plane.with(func() { w.plane.fault = nil })
 		if got := w.completed(j); got.claim.Result != "succeeded" {
 			t.Errorf("claimed %s", got.claim.Result)
+		}
+	})
+}
+
+// The same of one that said more than the agent keeps in memory: what waits for
+// the service does not keep the agent from seeing its end.
+func TestTalkativeJobCompletesAfterALongOutage(t *testing.T) {
+	const facts = 10 * recordsWaiting
+	var ended time.Time
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		time.Sleep(5 * time.Second)
+		for range facts {
+			p.say(executor.Message{Fact: &executor.Fact{Kind: executor.FactPolicyDecided, Verdict: "allowed", BundleDigest: "00"}})
+		}
+		ended = time.Now()
+		return succeed(p)
+	}, func(t *testing.T, w *world) {
+		w.begin()
+		j := w.plane.submit(nil)
+		w.until("it runs", func() bool { return len(w.launcher.launched()) == 1 })
+		w.plane.with(func() {
+			w.plane.fault = func(string, int) (error, error) { return errWire, nil }
+		})
+		w.after(10 * time.Minute)
+		w.plane.with(func() { w.plane.fault = nil })
+		got := w.completed(j)
+		if got.claim.Result != "succeeded" || !got.claim.FinishedAt.Equal(ended) {
+			t.Errorf("claimed %s at %v; it ended at %v", got.claim.Result, got.claim.FinishedAt, ended)
+		}
+		if len(got.facts) != facts+1 {
+			t.Errorf("%d facts arrived of %d and the proof", len(got.facts), facts)
 		}
 	})
 }

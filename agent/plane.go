@@ -30,12 +30,17 @@ type Lease struct {
 // answer) mean that nothing is known, and the agent repeats the call. All other
 // kinds are definite, and the agent acts on them.
 //
+// An error in whose chain stands RetryAfter() time.Duration asks to be repeated
+// no sooner than that; the agent obeys within bounds, except for reports.
+//
 // A Plane is used by many goroutines at once.
 type Plane interface {
 	Register(ctx context.Context, key uuid.UUID, req wire.Registration) (wire.Registered, error)
 	// Commands holds for up to wait until there is news.
 	Commands(ctx context.Context, runner domain.RunnerID, wait time.Duration, req wire.CommandsRequest) (wire.Commands, error)
 	Report(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.ReportRequest) (wire.ReportAnswer, error)
+	// Drain says that this runner takes nothing new and will leave, and why.
+	Drain(ctx context.Context, runner domain.RunnerID, key uuid.UUID, reason string) error
 	// PolicyBundle gives the archive of a bundle, as policy.Open reads it.
 	PolicyBundle(ctx context.Context, digest string) ([]byte, error)
 

@@ -20,6 +20,8 @@ type quotaWriter struct {
 	quota int64
 	// reached is called once, when bytes begin to be dropped.
 	reached func()
+	// lost is told at the end how many bytes are missing for good.
+	lost func(int64)
 
 	full  bool
 	bytes int64 // dropped, those in tail included
@@ -72,6 +74,7 @@ func (q *quotaWriter) Close() error {
 	}
 	q.full = false // a second Close says nothing
 	lost := q.bytes - int64(len(q.tail))
+	q.lost(lost)
 	lines := q.lines - int64(bytes.Count(q.tail, []byte{'\n'}))
 	marker := fmt.Sprintf("[execution-plane] %d bytes and %d line ends are left out here; the last %d bytes follow\n", lost, lines, len(q.tail))
 	if _, err := io.WriteString(q.dst, marker); err != nil {

@@ -9,6 +9,10 @@ import (
 	"github.com/platform-core/execution-plane-service/api/wire"
 )
 
+// recordsWaiting is how many records of one attempt wait in memory. Beyond it
+// the messages behind them are not taken.
+const recordsWaiting = 16
+
 // record is one evidence or fact on its way, with the key that it keeps.
 type record struct {
 	key      uuid.UUID
@@ -20,68 +24,46 @@ type record struct {
 // belong to the running phase: complete waits for them, and with the lease they
 // are lost.
 type records struct {
-	at   *attempt
-	done chan struct{}
-	wake chan struct{}
-
-	mu     sync.Mutex
-	queue  []record
-	closed bool
+	at      *attempt
+	queue   chan record
+	closing sync.Once
+	done    chan struct{}
 }
 
 func newRecords(at *attempt) *records {
-	r := &records{at: at, done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	r := &records{at: at, queue: make(chan record, recordsWaiting), done: make(chan struct{})}
 	at.agent.tasks.Go(r.run)
 	return r
 }
 
+// add waits for room, and no longer than the lease is held. It is not called
+// after close.
 func (r *records) add(x record) {
-	r.mu.Lock()
-	r.queue = append(r.queue, x)
-	r.mu.Unlock()
-	poke(r.wake)
+	select {
+	case r.queue <- x:
+	case <-r.done:
+	}
 }
 
 // close says that no more come, and returns when all are acknowledged, refused,
 // or lost with the lease.
 func (r *records) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	poke(r.wake)
+	r.closing.Do(func() { close(r.queue) })
 	<-r.done
 }
 
 func (r *records) run() {
 	defer close(r.done)
 	for {
-		x, ok, ended := r.next()
-		switch {
-		case ended:
+		select {
+		case x, more := <-r.queue:
+			if !more || !r.deliver(x) {
+				return
+			}
+		case <-r.at.working.Done():
 			return
-		case ok:
-			if !r.deliver(x) {
-				return
-			}
-		default:
-			select {
-			case <-r.wake:
-			case <-r.at.working.Done():
-				return
-			}
 		}
 	}
-}
-
-func (r *records) next() (x record, ok, ended bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.queue) == 0 {
-		return record{}, false, r.closed
-	}
-	x = r.queue[0]
-	r.queue = r.queue[1:]
-	return x, true, false
 }
 
 // deliver returns false when the lease is lost.

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -24,6 +26,10 @@ func (a *Agent) recover(cleaned []shim.Cleaned) {
 	for _, e := range entries {
 		dir := filepath.Join(attemptsDir(a.config.StateDir), e.Name())
 		j, err := loadJournal(dir)
+		if unread := new(fs.PathError); errors.As(err, &unread) && !errors.Is(err, fs.ErrNotExist) {
+			a.config.Log.Error("the journal of an earlier agent's attempt cannot be read; its folder stays for the next agent", "dir", dir, "error", err)
+			continue
+		}
 		if err != nil {
 			// Without a journal nothing was started: it is written first.
 			a.config.Log.Warn("a folder without a readable journal is removed", "dir", dir, "error", err)
@@ -49,8 +55,12 @@ func (at *attempt) resume(found shim.Cleaned) {
 		return
 	}
 	if err := at.startSending(); err != nil {
-		at.log.Error("what an earlier agent spooled cannot be read; its log is lost", "error", err)
+		at.keep = true
+		at.log.Error("what an earlier agent spooled cannot be read; the attempt's folder stays for the next agent", "dir", at.dir, "error", err)
 		return
+	}
+	if was == phaseEnded && at.journal.Fenced {
+		at.lose(lossFenced) // before a report could renew the lease
 	}
 	at.mu.Lock()
 	at.held = was != phaseLost

@@ -102,6 +102,18 @@ func (a *Agent) reidentify(cause error) {
 	}
 }
 
+// reidentifyBeside is reidentify without waiting: a service that is slow to say
+// who we are must not hold up the reports. One at a time.
+func (a *Agent) reidentifyBeside(cause error) {
+	if !a.reidentifying.CompareAndSwap(false, true) {
+		return
+	}
+	a.tasks.Go(func() {
+		defer a.reidentifying.Store(false)
+		a.reidentify(cause)
+	})
+}
+
 func (a *Agent) registration() wire.Registration {
 	c := &a.config
 	return wire.Registration{

@@ -40,7 +40,7 @@ func (a *Agent) reportLoop() {
 			}
 			silent = true
 			if identityRefused(err) {
-				a.reidentify(err)
+				a.reidentifyBeside(err)
 			}
 			p.Close()
 			p = a.config.Connect(bearer)
@@ -76,6 +76,7 @@ func (a *Agent) reportOnce(p Plane) (next time.Duration, err error) {
 	a.acknowledged(answer, reported, progress, sent)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.reported = max(a.reported, sent)
 	next = time.Duration(answer.NextSeconds) * time.Second
 	if next <= 0 {
 		next = time.Duration(a.timing.ReportSeconds) * time.Second

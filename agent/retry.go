@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -14,13 +15,36 @@ const (
 
 const (
 	firstPause = 250 * time.Millisecond
-	maxPause   = 5 * time.Second
+	// maxPause is shorter than the shortest salvage window, in which a runner that
+	// lost its lease may still send its log.
+	maxPause = 3 * time.Second
+	// maxAsked bounds what a service (or a proxy before it) may ask to wait: a
+	// lease's salvage must not be slept through.
+	maxAsked = 30 * time.Second
 )
 
-// pause is the wait before try n (from 0) is repeated, with jitter.
-func pause(n int) time.Duration {
+// laterError is an error of Plane whose answer said how long to wait (a 429 or
+// 503 with Retry-After).
+type laterError struct {
+	error
+	after time.Duration
+}
+
+func (e laterError) Unwrap() error             { return e.error }
+func (e laterError) RetryAfter() time.Duration { return e.after }
+
+// pause is the wait before try n (from 0) is repeated, with jitter: never less
+// than err's answer asked for, within bounds, and up to a fifth more, so that
+// those who were told the same do not come back together. Reports do not use it.
+func pause(n int, err error) time.Duration {
 	d := min(firstPause<<min(n, 10), maxPause)
-	return d*4/5 + rand.N(d*2/5+1)
+	d = d*4/5 + rand.N(d*2/5+1)
+	var asked interface{ RetryAfter() time.Duration }
+	if errors.As(err, &asked) && asked.RetryAfter() > 0 {
+		least := min(asked.RetryAfter(), maxAsked)
+		d = max(d, least+rand.N(least/5+1))
+	}
+	return d
 }
 
 // sleep waits for d or the end of ctx, whose error it returns.
@@ -52,7 +76,7 @@ func insistUntil(ctx context.Context, timeout time.Duration, final func(error) b
 		if err == nil || final(err) {
 			return err
 		}
-		if serr := sleep(ctx, pause(n)); serr != nil {
+		if serr := sleep(ctx, pause(n, err)); serr != nil {
 			return serr
 		}
 	}

@@ -45,8 +45,10 @@ func (a *account) full() bool { return a.bytes.Load() >= a.limit }
 
 // stream is one log. It is written by one goroutine and read by another.
 type stream struct {
-	name    bundle.Stream
-	file    *os.File
+	name bundle.Stream
+	file *os.File
+	// write is file.WriteAt, or what a test has in its place.
+	write   func(f *os.File, b []byte, off int64) (int, error)
 	wake    chan struct{}
 	account *account
 
@@ -56,6 +58,7 @@ type stream struct {
 	sum     hash.Hash
 	closed  bool
 	err     error
+	frames  []byte // of the last write, for the next
 
 	// Where the reader stands, so that going forward needs no search.
 	at place
@@ -66,23 +69,22 @@ type place struct{ content, encoded int64 }
 
 // openSpool opens or makes the spool in dir. What is there is read once: a torn
 // last frame is cut off.
-func openSpool(dir string, acc *account) (*spool, error) {
+func openSpool(dir string, acc *account, write func(f *os.File, b []byte, off int64) (int, error)) (*spool, error) {
 	dir = filepath.Join(dir, "log")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the log spool: %w", err)
 	}
 	s := &spool{streams: map[bundle.Stream]*stream{}, wake: make(chan struct{}, 1), account: acc}
 	for _, name := range bundle.Streams() {
-		st := &stream{name: name, wake: s.wake, account: acc, sum: sha256.New()}
+		st := &stream{name: name, wake: s.wake, account: acc, write: write, sum: sha256.New()}
 		f, err := os.OpenFile(filepath.Join(dir, string(name)+".frames"), os.O_RDWR|os.O_CREATE, 0o600)
 		if err == nil {
-			st.file = f
+			st.file, s.streams[name] = f, st
 			err = st.recall()
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("open the log spool of %s: %w", name, err), s.remove())
 		}
-		s.streams[name] = st
 	}
 	return s, nil
 }
@@ -110,13 +112,12 @@ func (s *stream) recall() error {
 	}
 	s.content, s.encoded = r.Content(), r.Encoded()
 	s.account.add(s.encoded)
-	_, err := s.file.Seek(s.encoded, io.SeekStart)
-	return err
+	return nil
 }
 
-// Write appends p as frames with the present time.
+// Write appends p as frames with the present time. An error that is errNoRoom
+// left nothing behind; any other ends the stream.
 func (s *stream) Write(p []byte) (int, error) {
-	frames := bundle.AppendFrame(nil, time.Now().UnixMicro(), p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -127,14 +128,23 @@ func (s *stream) Write(p []byte) (int, error) {
 	case len(p) == 0:
 		return 0, nil
 	}
-	if _, err := s.file.WriteAt(frames, s.encoded); err != nil {
-		s.err = fmt.Errorf("write the log spool of %s: %w", s.name, err)
-		return 0, s.err
+	s.frames = bundle.AppendFrame(s.frames[:0], time.Now().UnixMicro(), p)
+	if _, err := s.write(s.file, s.frames, s.encoded); err != nil {
+		// A part of it may be there: an agent that comes later would read it, and
+		// what is written next would stand in the midst of it.
+		cut := s.file.Truncate(s.encoded)
+		full := noRoom(err) && cut == nil
+		err = fmt.Errorf("write the log spool of %s: %w", s.name, errors.Join(err, cut))
+		if full {
+			return 0, fmt.Errorf("%w: %w", errNoRoom, err)
+		}
+		s.err = err
+		return 0, err
 	}
-	s.encoded += int64(len(frames))
+	s.encoded += int64(len(s.frames))
 	s.content += int64(len(p))
 	s.sum.Write(p)
-	s.account.add(int64(len(frames)))
+	s.account.add(int64(len(s.frames)))
 	poke(s.wake)
 	return len(p), nil
 }
@@ -163,7 +173,8 @@ func (s *stream) chunk(from int64) ([]byte, int64, error) {
 		s.at = place{}
 	}
 	r := bundle.NewFrameReader(bufio.NewReaderSize(io.NewSectionReader(s.file, s.at.encoded, end-s.at.encoded), 64<<10), bundle.SpoolLimits())
-	var out []byte
+	// Room for all of it at once: growing would cost three times as much.
+	out := make([]byte, 0, min(end-s.at.encoded, bundle.MaxChunk+bundle.MaxChunk/16))
 	var n int64
 	for frames, at := 0, s.at.content; frames < bundle.MaxChunkFrames; {
 		before := r.Encoded()

@@ -11,6 +11,7 @@ import (
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/broken"
 )
 
 // uploader sends a spool by offset until all of it is stored. The service's
@@ -52,7 +53,7 @@ func (u *uploader) run(ctx context.Context) error {
 			if errors.Is(err, errSpool) || definite(err) && !u.refused(err) {
 				return err
 			}
-			if serr := sleep(ctx, pause(failures)); serr != nil {
+			if serr := sleep(ctx, pause(failures, err)); serr != nil {
 				return serr
 			}
 			failures++
@@ -80,7 +81,11 @@ func (u *uploader) round(ctx context.Context, cursors map[bundle.Stream]*cursor)
 		content, closed := st.length()
 		waiting := content - c.offset
 		if waiting <= 0 {
-			c.sent = time.Now() // the flush interval begins with the first byte
+			c.sent = time.Now() // the interval is for bytes that wait
+			continue
+		}
+		if closed && waiting < bundle.MaxChunk && broken.On("no_eof_flush") {
+			c.offset = content
 			continue
 		}
 		if due := u.flush() - time.Since(c.sent); !closed && waiting < bundle.MaxChunk && due > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,7 +173,7 @@ func TestDiskFailureIsTheOutcome(t *testing.T) {
 
 func TestSpoolReadsBackFromAnyOffset(t *testing.T) {
 	total := &account{limit: 1 << 30, crossed: make(chan struct{}, 1)}
-	s, err := openSpool(t.TempDir(), total)
+	s, err := openSpool(t.TempDir(), total, (*os.File).WriteAt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func TestSpoolReadsBackFromAnyOffset(t *testing.T) {
 func TestSpoolSurvivesATornWrite(t *testing.T) {
 	dir := t.TempDir()
 	total := &account{limit: 1 << 30, crossed: make(chan struct{}, 1)}
-	s, err := openSpool(dir, total)
+	s, err := openSpool(dir, total, (*os.File).WriteAt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestSpoolSurvivesATornWrite(t *testing.T) {
 	if err := s.remove(); err != nil || total.bytes.Load() != 0 {
 		t.Fatal(err, total.bytes.Load())
 	}
-	s, err = openSpool(dir, total)
+	s, err = openSpool(dir, total, (*os.File).WriteAt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,8 +251,8 @@ func TestQuotaIsVisibleAndKeepsHeadAndTail(t *testing.T) {
 	var out bytes.Buffer
 	left := new(atomic.Int64)
 	left.Store(1000)
-	reached := 0
-	q := &quotaWriter{dst: &out, left: left, quota: 1000, reached: func() { reached++ }}
+	reached, told := 0, int64(0)
+	q := &quotaWriter{dst: &out, left: left, quota: 1000, reached: func() { reached++ }, lost: func(n int64) { told += n }}
 	var all strings.Builder
 	for i := range 20_000 {
 		line := fmt.Sprintf("%08d\n", i)
@@ -270,7 +271,7 @@ func TestQuotaIsVisibleAndKeepsHeadAndTail(t *testing.T) {
 	if reached != 1 || !strings.HasPrefix(got, text[:1000]+"\n[execution-plane] ") || !strings.HasSuffix(got, text[len(text)-quotaTail:]) {
 		t.Errorf("head, marker or tail is wrong (reached %d): %.1200q", reached, got)
 	}
-	if !strings.Contains(got, fmt.Sprintf("%d bytes and ", lost)) || strings.Count(got, "[execution-plane]") != 2 {
+	if told != int64(lost) || !strings.Contains(got, fmt.Sprintf("%d bytes and ", lost)) || strings.Count(got, "[execution-plane]") != 2 {
 		t.Errorf("the marker does not say %d bytes", lost)
 	}
 }

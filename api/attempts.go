@@ -164,3 +164,18 @@ func (s *server) requeue(q *request) error {
 	}
 	return s.showAttempt(q, id)
 }
+
+func (s *server) sealIncomplete(q *request) error {
+	id, err := pathID[domain.AttemptID](q)
+	if err != nil {
+		return err
+	}
+	body, err := decodeBody[wire.ReasonRequest](q.body)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Commands.SealIncomplete(q.Context(), q.meta, id, body.Reason); err != nil {
+		return err
+	}
+	return s.showAttempt(q, id)
+}

@@ -211,6 +211,10 @@ func (w *world) Requeue(_ context.Context, m commands.Meta, _ domain.AttemptID, 
 	return w.attempt, w.note(m, text)
 }
 
+func (w *world) SealIncomplete(_ context.Context, m commands.Meta, _ domain.AttemptID, text string) (domain.Attempt, error) {
+	return w.attempt, w.note(m, text)
+}
+
 func (w *world) Attempt(_ context.Context, id domain.AttemptID) (domain.Attempt, error) {
 	if err := w.failing(); err != nil {
 		return domain.Attempt{}, err
@@ -449,30 +453,38 @@ func (w *world) FeedEnd(context.Context) (eventstore.Cursor, error) {
 	return eventstore.Cursor{}, w.failing()
 }
 
-func (w *world) StoreLog(_ context.Context, m commands.Meta, call commands.LeaseCall, _ string, offset int64, frames []byte) (int64, error) {
+func (w *world) StoreLog(_ context.Context, m commands.Meta, call commands.LeaseCall, _ string, offset int64, frames []byte) (domain.AttemptID, int64, error) {
 	if err := w.lease(m, call, string(frames)); err != nil {
-		return w.have, err
+		return attemptID, w.have, err
 	}
 	if offset != w.have {
-		return w.have, domain.ErrLogOffset
+		return attemptID, w.have, domain.ErrLogOffset
 	}
-	return w.have + int64(len(frames)), nil
+	return attemptID, w.have + int64(len(frames)), nil
 }
 
 func (w *world) Announce(_ context.Context, m commands.Meta, call commands.LeaseCall, a artifacts.Announcement) (artifacts.Announced, error) {
 	return artifacts.Announced{ID: domain.ArtifactIDOf(attemptID, a.Name), Upload: &artifacts.Upload{Method: "PUT", URL: "http://store/x"}}, w.lease(m, call, string(a.Inline))
 }
 
-func (w *world) Read(_ context.Context, _ domain.AttemptID, _ string, offset int64, limit int) ([]byte, bool, error) {
+func (w *world) Part(_ context.Context, _ domain.AttemptID, _ string, offset, limit int64) (artifacts.LogPart, error) {
 	if err := w.failing(); err != nil {
-		return nil, false, err
+		return artifacts.LogPart{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	from := min(offset, int64(len(w.log)))
-	data := w.log[from:min(int64(len(w.log)), from+int64(limit))]
-	return bytes.Clone(data), w.closed && from+int64(len(data)) == int64(len(w.log)), nil
+	data := bytes.Clone(w.log[from:min(int64(len(w.log)), from+limit)])
+	return artifacts.LogPart{Next: func(_ context.Context, into []byte) (int, error) {
+		n := copy(into, data)
+		data = data[n:]
+		return n, nil
+	}, Bytes: int64(len(data)),
+		Complete: w.closed && from+int64(len(data)) == int64(len(w.log))}, nil
 }
+
+// WatchLog never wakes: what the API is told by polling must be enough.
+func (w *world) WatchLog(domain.AttemptID) (<-chan struct{}, func()) { return nil, func() {} }
 
 func (w *world) Manifest(context.Context, domain.AttemptID) ([]byte, error) {
 	return []byte(`{"manifest":1}`), w.failing()

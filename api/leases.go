@@ -34,7 +34,7 @@ func (s *server) storeLog(q *request) error {
 	if err != nil {
 		return err
 	}
-	have, err := s.Intake.StoreLog(q.Context(), q.meta, q.lease, stream, offset, q.body)
+	id, have, err := s.Intake.StoreLog(q.Context(), q.meta, q.lease, stream, offset, q.body)
 	var refused *domain.Error
 	if errors.As(err, &refused) && refused.Kind == domain.KindOffset {
 		return refused.With("stream", stream).With("offset", have)
@@ -42,7 +42,7 @@ func (s *server) storeLog(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.json(http.StatusOK, wire.LogAnswer{Stream: stream, Offset: have})
+	return q.json(http.StatusOK, wire.LogAnswer{Stream: stream, Offset: have, FlushSeconds: s.followedFlush(q.Context(), id)})
 }
 
 func (s *server) announce(q *request) error {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
 )
@@ -16,8 +18,14 @@ import (
 const (
 	defaultLog = 1 << 20
 	maxLog     = 4 << 20
-	logMessage = 64 << 10
+	// maxFollowed bounds what a follower looks up at once: places, not bytes.
+	maxFollowed = 16 << 20
+	logBuffer   = 256 << 10 // what one download holds
+	logMessage  = 64 << 10  // what one follower holds
 )
+
+// followedEvery is how often runners send what somebody follows.
+const followedEvery = time.Second
 
 // logQuery reads what log routes of both sides take.
 func logQuery(q query, otherwise string) (stream string, offset int64, err error) {
@@ -57,7 +65,14 @@ func (s *server) getLog(q *request) error {
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), s.RequestTimeout)
 	defer cancel()
-	data, complete, err := s.Logs.Read(ctx, id, name, offset, int(limit))
+	part, err := s.Logs.Part(ctx, id, name, offset, limit)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, min(part.Bytes, logBuffer))
+	// The first piece is read before anything is sent, so that a failure still has
+	// a status.
+	n, err := part.Next(ctx, buf)
 	if err != nil {
 		return err
 	}
@@ -66,12 +81,37 @@ func (s *server) getLog(q *request) error {
 	h.Set("Content-Type", mediaBytes)
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s.%s.raw.log"`, id, name))
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(data)))
-	h.Set("Log-Offset", strconv.FormatInt(offset+int64(len(data)), 10))
-	h.Set("Log-Complete", strconv.FormatBool(complete))
+	h.Set("Content-Length", strconv.FormatInt(part.Bytes, 10))
+	h.Set("Log-Offset", strconv.FormatInt(offset+part.Bytes, 10))
+	h.Set("Log-Complete", strconv.FormatBool(part.Complete))
 	q.w.WriteHeader(http.StatusOK)
-	q.w.send(data)
+	c := http.NewResponseController(q.w)
+	for n > 0 {
+		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := q.w.Write(buf[:n]); err != nil {
+			return nil // the caller is gone
+		}
+		if n, err = s.nextPiece(q.Context(), part, buf); err != nil {
+			return err // ends the connection: the caller sees that bytes are missing
+		}
+	}
 	return nil
+}
+
+// nextPiece bounds how long one piece may take.
+func (s *server) nextPiece(ctx context.Context, part artifacts.LogPart, buf []byte) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.RequestTimeout)
+	defer cancel()
+	return part.Next(ctx, buf)
+}
+
+// followedFlush is how often a runner is to send the attempt's log, in seconds,
+// while somebody follows it; 0 where that is no sooner than at other times.
+func (s *server) followedFlush(ctx context.Context, id domain.AttemptID) int {
+	if s.Followers == nil || s.FlushEvery <= followedEvery || id.IsZero() || !s.Followers.Followed(ctx, id) {
+		return 0
+	}
+	return int(followedEvery / time.Second)
 }
 
 // followLog sends the log as it comes: id is the content offset after the part,
@@ -91,22 +131,47 @@ func (s *server) followLog(q *request, id domain.AttemptID, name string, offset 
 	if _, err := s.Reads.Attempt(q.Context(), id); err != nil {
 		return err
 	}
+	woken, end := s.Dispatch.WatchLog(id)
+	defer end()
+	noted := false
 	return s.follow(q, func(ctx context.Context, t *stream) (some, end bool, err error) {
-		data, complete, err := s.Logs.Read(ctx, id, name, offset, defaultLog)
+		part, err := s.Logs.Part(ctx, id, name, offset, maxFollowed)
 		if err != nil {
 			return false, false, err
 		}
-		for part := data; len(part) > 0; {
-			n := min(len(part), logMessage)
-			offset += int64(n)
-			if err := t.send(strconv.FormatInt(offset, 10), "", base64.StdEncoding.AppendEncode(nil, part[:n])); err != nil {
+		// Between two pieces a slow reader holds nothing but its buffers, and none while
+		// there is nothing to read.
+		buf := make([]byte, min(part.Bytes, logMessage))
+		var encoded []byte
+		for sent := int64(0); sent < part.Bytes; {
+			n, err := s.nextPiece(ctx, part, buf)
+			if err != nil {
 				return true, false, err
 			}
-			part = part[n:]
+			offset += int64(n)
+			sent += int64(n)
+			encoded = base64.StdEncoding.AppendEncode(encoded[:0], buf[:n])
+			if err := t.send(strconv.FormatInt(offset, 10), "", encoded); err != nil {
+				return true, false, err
+			}
 		}
-		if complete {
+		if part.Complete {
 			return true, true, t.sendJSON(strconv.FormatInt(offset, 10), "end", wire.LogEnd{Offset: offset})
 		}
-		return len(data) > 0, false, nil
-	}, s.idleAttempt(id))
+		return part.Bytes > 0, false, nil
+	}, func(ctx context.Context) error {
+		if !noted && s.Followers != nil {
+			noted = true
+			context.AfterFunc(ctx, s.Followers.Follow(id))
+		}
+		t := time.NewTimer(min(s.LogPollEvery, keepAlive))
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-woken:
+		case <-t.C:
+		}
+		return nil
+	})
 }

@@ -22,6 +22,9 @@ type Commands interface {
 	DryRun(ctx context.Context, spec *domain.JobSpec, raw []byte) (commands.DryRun, error)
 	Stop(ctx context.Context, m commands.Meta, id domain.AttemptID, reason domain.StopReason, text string) (domain.Attempt, error)
 	Requeue(ctx context.Context, m commands.Meta, id domain.AttemptID, text string) (domain.Attempt, error)
+	// SealIncomplete ends a finalizing attempt with what the ledger knows; one that
+	// has ended is answered as it is, any other is a conflict.
+	SealIncomplete(ctx context.Context, m commands.Meta, id domain.AttemptID, text string) (domain.Attempt, error)
 	Attempt(ctx context.Context, id domain.AttemptID) (domain.Attempt, error)
 	// Redecide asks a bundle again about an accepted JobSpec, named by its text's digest.
 	Redecide(ctx context.Context, specText string, b *policy.Bundle) (policy.Verdict, error)
@@ -53,6 +56,9 @@ type Dispatch interface {
 	// WaitEnd waits at most wait for the attempt to close, without a database
 	// connection, and returns it as it is then; not_found if there is none.
 	WaitEnd(ctx context.Context, id domain.AttemptID, wait time.Duration) (domain.Attempt, error)
+	// WatchLog brings a wake after more of the attempt's log was stored, or it
+	// ended, until end is called. A wake is a hint, and one may be missing.
+	WatchLog(id domain.AttemptID) (woken <-chan struct{}, end func())
 	// Evicted ends the leases of a runner that was evicted.
 	Evicted(ctx context.Context, id domain.RunnerID) error
 }
@@ -61,20 +67,28 @@ type Dispatch interface {
 type Intake interface {
 	// StoreLog makes a chunk of encoded frames durable before it returns. have is
 	// the number of content bytes stored, also with an error of kind offset.
-	StoreLog(ctx context.Context, m commands.Meta, call commands.LeaseCall, stream string, offset int64, frames []byte) (have int64, err error)
+	StoreLog(ctx context.Context, m commands.Meta, call commands.LeaseCall, stream string, offset int64, frames []byte) (id domain.AttemptID, have int64, err error)
 	// Announce registers an artifact whose bytes are stored, or says where to put them.
 	Announce(ctx context.Context, m commands.Meta, call commands.LeaseCall, a artifacts.Announcement) (artifacts.Announced, error)
 }
 
 // Logs reads what attempts left behind. *artifacts.Logs is the one there is.
 type Logs interface {
-	// Read returns at most limit content bytes from offset on. complete says that
-	// the attempt has ended and nothing follows them.
-	Read(ctx context.Context, id domain.AttemptID, stream string, offset int64, limit int) (data []byte, complete bool, err error)
+	// Part finds at most limit content bytes from offset on; they are read through
+	// it, with ctx. A part that is not read holds no memory and no connection.
+	Part(ctx context.Context, id domain.AttemptID, stream string, offset, limit int64) (artifacts.LogPart, error)
 	// Manifest returns the sealed manifest's bytes; not_found before the seal.
 	Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error)
 	// Result folds the stream of an attempt that has ended.
 	Result(ctx context.Context, id domain.AttemptID) (domain.ExecutionResult, error)
+}
+
+// Followers knows who follows logs. *artifacts.Followers is the one there is.
+type Followers interface {
+	// Follow notes that somebody follows the attempt's log, until end is called.
+	Follow(id domain.AttemptID) (end func())
+	// Followed reports whether anybody does, at any replica.
+	Followed(ctx context.Context, id domain.AttemptID) bool
 }
 
 // Reads are the read models. They show what was acknowledged: their rows are

@@ -64,6 +64,7 @@ var (
 	submitter = []string{domain.RoleControlPlane, domain.RoleOperator}
 	operators = []string{domain.RoleOperator}
 	overseers = []string{domain.RoleAuditor, domain.RoleOperator}
+	drainers  = []string{domain.RoleOperator, domain.RoleRunner}
 	runner    = []string{domain.RoleRunner}
 	everyone  = []string{domain.RoleControlPlane, domain.RoleRunner, domain.RoleAuditor, domain.RoleViewer, domain.RoleOperator}
 )
@@ -116,6 +117,8 @@ var routes = []Route{
 		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).abort},
 	{Method: "POST", Path: "/v1/attempts/{id}/requeue", Summary: "Take an offer back that was not started.", Roles: operators, Key: KeyOptional,
 		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: (*server).requeue},
+	{Method: "POST", Path: "/v1/attempts/{id}/seal-incomplete", Summary: "Seal a finalizing attempt with what the ledger knows.", Roles: operators, Key: KeyOptional,
+		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).sealIncomplete},
 	{Method: "GET", Path: "/v1/results", Summary: "Results in the order of the feed.", Roles: feeders, Query: []string{"after", "limit", "wait"}, Held: true,
 		Response: wire.Page[wire.ResultItem]{}, Success: ok200, handle: (*server).listResults},
 	{Method: "GET", Path: "/v1/events", Summary: "All events in the order of the feed.", Roles: feeders, Query: []string{"after", "limit"}, Held: true,
@@ -139,7 +142,7 @@ var routes = []Route{
 		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("pause")},
 	{Method: "POST", Path: "/v1/runners/{id}/resume", Summary: "Undo pause and drain.", Roles: operators, Key: KeyOptional,
 		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("resume")},
-	{Method: "POST", Path: "/v1/runners/{id}/drain", Summary: "Let the runner finish and leave.", Roles: operators, Key: KeyOptional,
+	{Method: "POST", Path: "/v1/runners/{id}/drain", Summary: "Let the runner finish and leave; a runner says it of itself.", Roles: drainers, Own: true, Key: KeyOptional,
 		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("drain")},
 	{Method: "POST", Path: "/v1/runners/{id}/evict", Summary: "Give the runner up; its leases end at once.", Roles: operators, Key: KeyOptional,
 		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("evict")},

@@ -187,6 +187,7 @@ func (s *server) report(q *request) error {
 		v := wire.LeaseVerdict{LeaseID: parts[i].LeaseID, Status: "ok"}
 		if r.Err == nil {
 			v.Stop = stopOf(dispatch.StopOf(r.Attempt, now))
+			v.FlushSeconds = s.followedFlush(q.Context(), r.Attempt.ID)
 		} else if v.Status, v.Code = s.verdict(q, r.Err); v.Status == statusAway {
 			away++
 			last = r.Err

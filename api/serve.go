@@ -84,7 +84,7 @@ func (s *server) admit(q *request) error {
 		if err != nil {
 			return err
 		}
-		if id != q.who.runnerID {
+		if q.who.role == domain.RoleRunner && id != q.who.runnerID {
 			return errForeign
 		}
 	}

@@ -20,20 +20,25 @@ type Config struct {
 	Dispatch Dispatch
 	Intake   Intake
 	Logs     Logs
-	Reads    Reads
-	Streams  Streams
-	Feed     eventstore.Feed
-	Policies Policies
-	Health   Health
-	Actions  *runners.Catalog
-	Metrics  *Metrics
-	Profile  domain.Profile
-	Log      *slog.Logger // nil: nothing is logged
+	// Followers, if not nil, makes runners send sooner what somebody follows.
+	Followers Followers
+	Reads     Reads
+	Streams   Streams
+	Feed      eventstore.Feed
+	Policies  Policies
+	Health    Health
+	Actions   *runners.Catalog
+	Metrics   *Metrics
+	Profile   domain.Profile
+	Log       *slog.Logger // nil: nothing is logged
 
 	// FlushEvery is how often agents are told to send log; 0 for 2 s.
 	FlushEvery time.Duration
-	// PollEvery is how often a followed log or feed looks for more; 0 for 500 ms.
+	// PollEvery is how often a followed feed or stream of events looks for more; 0
+	// for 500 ms.
 	PollEvery time.Duration
+	// LogPollEvery is how often a followed log looks for what no wake told; 0 for 5 s.
+	LogPollEvery time.Duration
 	// RequestTimeout bounds a request that is not held; 0 for 30 s.
 	RequestTimeout time.Duration
 	// MaxHeld is how many requests may be held at once before more are answered
@@ -74,6 +79,7 @@ func New(c Config) *API {
 	}
 	orDuration(&c.FlushEvery, 2*time.Second)
 	orDuration(&c.PollEvery, 500*time.Millisecond)
+	orDuration(&c.LogPollEvery, 5*time.Second)
 	orDuration(&c.RequestTimeout, 30*time.Second)
 	if c.MaxHeld <= 0 {
 		c.MaxHeld = 10_000

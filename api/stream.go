@@ -55,9 +55,7 @@ func (t *stream) send(id, event string, data []byte) error {
 		t.buf.WriteString("id: " + id + "\n")
 	}
 	t.buf.WriteString("data: ")
-	t.buf.Write(data)
-	t.buf.WriteString("\n\n")
-	return t.flush()
+	return t.flush(data, []byte("\n\n"))
 }
 
 func (t *stream) sendJSON(id, event string, v any) error {
@@ -68,14 +66,17 @@ func (t *stream) sendJSON(id, event string, v any) error {
 	return t.send(id, event, b)
 }
 
-func (t *stream) flush() error {
+// flush sends the buffer and what follows it. That is not copied, so that a stream
+// at rest holds little.
+func (t *stream) flush(more ...[]byte) error {
 	t.last = time.Now()
 	_ = t.c.SetWriteDeadline(t.last.Add(writeTimeout))
-	_, err := t.q.w.Write(t.buf.Bytes())
-	t.buf.Reset()
-	if err != nil {
-		return context.Canceled // the caller is gone
+	for _, b := range append([][]byte{t.buf.Bytes()}, more...) {
+		if _, err := t.q.w.Write(b); err != nil {
+			return context.Canceled // the caller is gone
+		}
 	}
+	t.buf.Reset()
 	if err := t.c.Flush(); err != nil {
 		return context.Canceled
 	}

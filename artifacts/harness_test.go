@@ -179,7 +179,8 @@ func (b *bench) started() (domain.AttemptID, commands.LeaseCall) {
 func chunk(text string) []byte { return bundle.AppendFrame(nil, 1_900_000_000_000_000, []byte(text)) }
 
 func (b *bench) log(call commands.LeaseCall, stream string, offset int64, text string) (int64, error) {
-	return b.intake.StoreLog(b.t.Context(), meta("log"+text), call, stream, offset, chunk(text))
+	_, have, err := b.intake.StoreLog(b.t.Context(), meta("log"+text), call, stream, offset, chunk(text))
+	return have, err
 }
 
 // complete claims success with the logs as given, whole.

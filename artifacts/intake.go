@@ -41,29 +41,32 @@ const (
 
 // StoreLog takes an encoded chunk of a log stream. It returns how much of the
 // stream is stored; with domain.ErrLogOffset the runner sends again from there.
-func (i *Intake) StoreLog(ctx context.Context, m commands.Meta, call commands.LeaseCall, stream string, offset int64, frames []byte) (have int64, err error) {
+//
+// The attempt's id comes with every answer that tells an offset.
+func (i *Intake) StoreLog(ctx context.Context, m commands.Meta, call commands.LeaseCall, stream string, offset int64, frames []byte) (id domain.AttemptID, have int64, err error) {
 	s, err := bundle.ParseStream(stream)
 	if err != nil {
-		return 0, &domain.Error{Kind: domain.KindMalformed, Code: "log_stream", Message: err.Error()}
+		return id, 0, &domain.Error{Kind: domain.KindMalformed, Code: "log_stream", Message: err.Error()}
 	}
-	chunk, err := bundle.DecodeChunk(s, offset, frames)
+	n, err := bundle.ChunkLen(s, offset, frames)
 	if err != nil {
-		return 0, &domain.Error{Kind: domain.KindMalformed, Code: "log_frames", Message: err.Error(), Next: "send whole frames, at most 1 MiB of content"}
+		return id, 0, &domain.Error{Kind: domain.KindMalformed, Code: "log_frames", Message: err.Error(), Next: "send whole frames, at most 1 MiB of content"}
 	}
-	a, have, err := i.Commands.CheckLog(ctx, call, stream, offset, chunk.Len())
-	if err != nil || chunk.End() <= have {
-		return have, err
+	a, have, err := i.Commands.CheckLog(ctx, call, stream, offset, n)
+	if err != nil || offset+n <= have {
+		return a.ID, have, err
 	}
 	sum := bundle.Sum(frames)
 	key := bundle.LogChunkKey(prefixOf(a), s, offset, sum)
 	crashpoint.Here("log.put.before")
 	if err := i.Objects.Put(ctx, key, bytes.NewReader(frames), int64(len(frames)), sum, objects.PutOptions{ContentType: "application/octet-stream"}); err != nil {
-		return have, storageError("store log", err)
+		return a.ID, have, storageError("store log", err)
 	}
 	crashpoint.Here("log.put.after")
-	return i.Commands.StoreLog(ctx, m, call, domain.StoreLog{
-		Stream: stream, Offset: offset, Bytes: chunk.Len(), Key: key, SHA256: sum.String(), ObjectBytes: int64(len(frames)),
+	have, err = i.Commands.StoreLog(ctx, m, call, domain.StoreLog{
+		Stream: stream, Offset: offset, Bytes: n, Key: key, SHA256: sum.String(), ObjectBytes: int64(len(frames)),
 	})
+	return a.ID, have, err
 }
 
 func prefixOf(a domain.Attempt) string {
@@ -80,6 +83,24 @@ func storageError(doing string, err error) error {
 	}
 	return &domain.Error{Kind: domain.KindUnavailable, Code: "storage_unavailable", Message: "object storage did not take it",
 		Next: "keep the bytes and repeat the request with the same Idempotency-Key", Err: err}
+}
+
+// readError names a failure to read an object that the ledger names.
+func readError(key string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, objects.ErrNotFound), errors.Is(err, objects.ErrRange):
+		return fmt.Errorf("the ledger names %s and object storage does not have it; restore the bucket from a copy, and run execution-plane scrub: %w", key, err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return doesNotAnswer(err)
+}
+
+func doesNotAnswer(err error) error {
+	return &domain.Error{Kind: domain.KindUnavailable, Code: "storage_unavailable", Message: "object storage does not answer",
+		Next: "ask again later; nothing is lost", Err: err}
 }
 
 // Announcement says what a runner wants to leave behind.

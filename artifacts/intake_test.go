@@ -90,7 +90,7 @@ func TestRefusedChunks(t *testing.T) {
 		"no frames":      {"stdout", []byte("text")},
 		"too long":       {"stdout", bytes.Repeat(bundle.AppendFrame(nil, 1, bytes.Repeat([]byte("x"), bundle.MaxFrame)), bundle.MaxChunk/bundle.MaxFrame+1)},
 	} {
-		if _, err := b.intake.StoreLog(t.Context(), meta(name), call, c.stream, 0, c.frames); domain.KindOf(err) != domain.KindMalformed {
+		if _, _, err := b.intake.StoreLog(t.Context(), meta(name), call, c.stream, 0, c.frames); domain.KindOf(err) != domain.KindMalformed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,62 +12,14 @@ import (
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
-// Logs serves what was stored: the same bytes before and after sealing.
+// Logs serves what was stored: the same bytes before and after sealing. Its memory
+// is bounded, whatever is read and by how many. It is not to be copied.
 type Logs struct {
 	Store   eventstore.Store
 	Reads   *projections.Reader
 	Objects Objects
-}
 
-const chunksPerRead = 16
-
-// Read returns up to limit content bytes of a stream from offset on. complete
-// says that the attempt has ended and nothing follows what was returned. An offset
-// beyond what is stored is domain.ErrLogOffset while more may come too.
-func (l *Logs) Read(ctx context.Context, id domain.AttemptID, stream string, offset int64, limit int) (data []byte, complete bool, err error) {
-	s, err := bundle.ParseStream(stream)
-	if err != nil {
-		return nil, false, &domain.Error{Kind: domain.KindMalformed, Code: "log_stream", Message: err.Error()}
-	}
-	// The state is read before the chunks: if it has ended here, the chunks read
-	// afterwards are all there are.
-	v, err := l.Reads.Attempt(ctx, id)
-	if err != nil {
-		return nil, false, err
-	}
-	chunks, err := l.Reads.LogChunks(ctx, id, stream, offset, chunksPerRead)
-	if err != nil {
-		return nil, false, err
-	}
-	if len(chunks) == 0 && offset > 0 {
-		if err := l.within(ctx, id, stream, offset); err != nil {
-			return nil, false, err
-		}
-	}
-	at, more := offset, false
-	for n, c := range chunks {
-		if c.LogOffset > at {
-			return nil, false, fmt.Errorf("log %s of %s: nothing is stored from %d to %d", stream, id, at, c.LogOffset)
-		}
-		content, err := l.chunk(ctx, s, c)
-		if err != nil {
-			return nil, false, err
-		}
-		part := content[at-c.LogOffset:]
-		if room := limit - len(data); len(part) > room {
-			part, more = part[:room], true
-		}
-		data = append(data, part...)
-		at += int64(len(part))
-		if more || len(data) == limit {
-			more = more || n < len(chunks)-1
-			break
-		}
-	}
-	if len(chunks) == chunksPerRead {
-		more = true
-	}
-	return data, v.Phase == string(domain.PhaseClosed) && !more, nil
+	chunks chunkCache
 }
 
 // within refuses an offset that lies beyond what is stored.
@@ -79,49 +31,41 @@ func (l *Logs) within(ctx context.Context, id domain.AttemptID, stream string, o
 	return err
 }
 
-// chunk reads a chunk back and checks it against the ledger's digest.
-func (l *Logs) chunk(ctx context.Context, s bundle.Stream, c projections.LogChunk) ([]byte, error) {
-	b, err := readObject(ctx, l.Objects, c.ObjectKey, c.ObjectBytes)
-	if err != nil {
-		return nil, err
-	}
-	if got := bundle.Sum(b).String(); got != c.SHA256 {
-		return nil, fmt.Errorf("log chunk %s: its SHA-256 is %s, the ledger says %s; run execution-plane verify", c.ObjectKey, got, c.SHA256)
-	}
-	chunk, err := bundle.DecodeChunk(s, c.LogOffset, b)
-	if err != nil {
-		return nil, err
-	}
-	return chunk.Content(), nil
-}
-
 func readObject(ctx context.Context, o Objects, key string, size int64) ([]byte, error) {
 	r, err := o.Get(ctx, key, 0, size)
 	if err != nil {
-		return nil, storageError("read "+key, err)
+		return nil, readError(key, err)
 	}
 	defer r.Close()
 	b, err := io.ReadAll(io.LimitReader(r, size+1))
-	if err != nil {
-		return nil, storageError("read "+key, err)
-	}
-	return b, nil
+	return b, readError(key, err)
 }
 
 // Manifest returns the sealed manifest's bytes: from the stream alone where the
-// bundle is empty, from object storage otherwise, checked against the ledger.
+// bundle is empty or was sealed by an operator, from object storage otherwise,
+// checked against the ledger.
 func (l *Logs) Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error) {
-	facts, err := readStream(ctx, l.Store, id)
+	all, err := readStream(ctx, l.Store, id)
 	if err != nil {
 		return nil, err
 	}
+	b, _, err := l.manifest(ctx, id, all)
+	return b, err
+}
+
+// manifest is Manifest for a stream that was read. derived says that the bytes are
+// a function of the stream and did not come from object storage.
+func (l *Logs) manifest(ctx context.Context, id domain.AttemptID, all []stored) (b []byte, derived bool, err error) {
 	var created domain.Created
 	var code domain.FailureCode
 	var sealed *domain.Sealed
-	for _, f := range facts {
+	forced := false
+	for _, f := range all {
 		switch e := f.Event.(type) {
 		case domain.Created:
 			created = e
+		case domain.SealForced:
+			forced = true
 		case domain.Sealed:
 			sealed = &e
 		case domain.Failed:
@@ -133,15 +77,32 @@ func (l *Logs) Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error
 		}
 	}
 	if sealed == nil {
-		return nil, &domain.Error{Kind: domain.KindNotFound, Code: "bundle_not_sealed", Message: "the bundle is not sealed yet", Next: "wait for the attempt's end: GET …/result?wait=30"}
+		return nil, false, &domain.Error{Kind: domain.KindNotFound, Code: "bundle_not_sealed", Message: "the bundle is not sealed yet", Next: "wait for the attempt's end: GET …/result?wait=30"}
 	}
-	if sealed.State == string(bundle.Empty) {
-		m, err := domain.EmptyManifest(created.AttemptID, created.OperationID, created.PlanNodeID, created.SpecDigest, code)
-		if err != nil {
-			return nil, err
+	var m bundle.Manifest
+	switch {
+	case sealed.State == string(bundle.Empty):
+		m, err = domain.EmptyManifest(created.AttemptID, created.OperationID, created.PlanNodeID, created.SpecDigest, code)
+		derived = true
+	case forced:
+		m, err = domain.UnverifiedManifest(factsOf(all))
+		derived = true
+	}
+	if derived {
+		if err == nil {
+			b, err = m.Encode()
 		}
-		return m.Encode()
+		if err == nil && bundle.Sum(b).String() != sealed.ManifestSHA256 {
+			err = fmt.Errorf("manifest of %s: made from the stream it has SHA-256 %s, the ledger says %s; run execution-plane verify", id, bundle.Sum(b), sealed.ManifestSHA256)
+		}
+		return b, true, err
 	}
+	b, err = l.storedManifest(ctx, created, *sealed)
+	return b, false, err
+}
+
+// storedManifest reads a manifest that the sealer wrote.
+func (l *Logs) storedManifest(ctx context.Context, created domain.Created, sealed domain.Sealed) ([]byte, error) {
 	sum, err := bundle.ParseSHA256(sealed.ManifestSHA256)
 	if err != nil {
 		return nil, err
@@ -152,7 +113,7 @@ func (l *Logs) Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error
 		return nil, err
 	}
 	if bundle.Sum(b) != sum {
-		return nil, fmt.Errorf("manifest of %s: its SHA-256 is not the ledger's; run execution-plane verify", id)
+		return nil, fmt.Errorf("manifest of %s: its SHA-256 is not the ledger's; run execution-plane scrub", created.AttemptID)
 	}
 	return b, nil
 }
@@ -161,6 +122,14 @@ func (l *Logs) Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error
 type stored struct {
 	domain.Fact
 	Raw eventstore.Event
+}
+
+func factsOf(all []stored) []domain.Fact {
+	out := make([]domain.Fact, len(all))
+	for i, s := range all {
+		out[i] = s.Fact
+	}
+	return out
 }
 
 // readStream reads and decodes an attempt's whole stream.
@@ -194,11 +163,7 @@ func (l *Logs) Result(ctx context.Context, id domain.AttemptID) (domain.Executio
 	if err != nil {
 		return domain.ExecutionResult{}, err
 	}
-	facts := make([]domain.Fact, len(all))
-	for i, s := range all {
-		facts[i] = s.Fact
-	}
-	return domain.ResultOf(facts)
+	return domain.ResultOf(factsOf(all))
 }
 
 // text reads a text by its ref; nil if it was erased.

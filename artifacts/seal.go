@@ -12,6 +12,7 @@ import (
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/internal/broken"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 )
 
@@ -20,30 +21,23 @@ import (
 type sealing struct {
 	ctx     context.Context
 	w       *Sealer
+	objects Objects
 	a       domain.Attempt
 	prefix  string
 	events  []stored
 	created domain.Created
 	end     *domain.Completed
 	m       bundle.Manifest
-	bytes   int64
+	buf     []byte // the chunk that is being read back
 }
 
 // build puts what is missing of the bundle into object storage and returns the
 // event that names it.
 func (w *Sealer) build(ctx context.Context, a domain.Attempt) (domain.Sealed, error) {
-	s := &sealing{ctx: ctx, w: w, a: a, prefix: prefixOf(a)}
+	s := &sealing{ctx: ctx, w: w, objects: w.objects(), a: a, prefix: prefixOf(a)}
 	var err error
 	if s.events, err = readStream(ctx, w.Store, a.ID); err != nil {
 		return domain.Sealed{}, err
-	}
-	spec, err := bundle.ParseSHA256(a.SpecDigest)
-	if err != nil {
-		return domain.Sealed{}, err
-	}
-	s.m = bundle.Manifest{
-		Schema: bundle.ManifestSchema, BundleID: bundle.BundleID(a.ID.UUID()), AttemptID: a.ID.UUID(), OperationID: a.OperationID.UUID(),
-		PlanNodeID: a.PlanNodeID, JobSpecSHA256: spec, State: bundle.Complete,
 	}
 	for _, step := range []func() error{s.collect, s.sumLogs, s.findGaps, s.putJobSpec, s.putEnvironment, s.putEvents} {
 		if err := step(); err != nil {
@@ -64,47 +58,14 @@ func (s *sealing) collect() error {
 			s.created = d
 		case domain.Completed:
 			s.end = &d
-		case domain.LogStored:
-			sum, err := bundle.ParseSHA256(d.SHA256)
-			if err != nil {
-				return err
-			}
-			s.add(bundle.Object{Name: d.Stream, Key: d.Key, Kind: bundle.KindLog, Type: "log_frames", Sensitivity: bundle.Internal,
-				Bytes: d.ObjectBytes, SHA256: sum, MediaType: "application/octet-stream", ProducedBy: s.runner(),
-				Log: &bundle.LogPart{Stream: bundle.Stream(d.Stream), Offset: d.Offset, Length: d.Bytes}})
-		case domain.ArtifactCreated:
-			if d.Key == "" {
-				continue // inline: its bytes stand in the event
-			}
-			sum, err := bundle.ParseSHA256(d.SHA256)
-			if err != nil {
-				return err
-			}
-			kind := bundle.KindArtifact
-			if d.Output {
-				kind = bundle.KindOutput
-			}
-			s.add(bundle.Object{Name: d.Name, Key: d.Key, Kind: kind, Type: d.Type, Sensitivity: bundle.Sensitivity(d.Sensitivity),
-				Bytes: d.Bytes, SHA256: sum, MediaType: d.MediaType, ProducedBy: s.runner()})
 		}
 	}
-	return nil
-}
-
-func (s *sealing) runner() string {
-	l := s.a.Lease
-	if l == nil {
-		l = s.a.LastLease
+	var err error
+	if s.m, err = domain.ManifestHead(s.created); err != nil {
+		return err
 	}
-	if l == nil {
-		return "service"
-	}
-	return "runner/" + l.RunnerID.String()
-}
-
-func (s *sealing) add(o bundle.Object) {
-	s.m.Objects = append(s.m.Objects, o)
-	s.bytes += o.Bytes
+	s.m.Objects, err = domain.StoredObjects(factsOf(s.events))
+	return err
 }
 
 // sumLogs reads every chunk back, so that the manifest's digests are of what is
@@ -130,6 +91,9 @@ func (s *sealing) sumLogs() error {
 			continue
 		}
 		h.Sum(l.SHA256[:0])
+		if broken.On("seal_without_readback") && declared != nil {
+			l.SHA256, _ = bundle.ParseSHA256(declared.SHA256)
+		}
 		l.Complete = s.a.Completed && (declared == nil || declared.Bytes == l.Bytes && declared.SHA256 == l.SHA256.String())
 		if !l.Complete {
 			g := bundle.Gap{Kind: bundle.KindLog, Name: string(stream), From: l.Bytes, To: l.Bytes, Reason: s.reason()}
@@ -147,19 +111,19 @@ func (s *sealing) sumLogs() error {
 	return nil
 }
 
+// chunk reads a chunk's content back; valid until the next one.
 func (s *sealing) chunk(o bundle.Object) ([]byte, error) {
-	b, err := readObject(s.ctx, s.w.Objects, o.Key, o.Bytes)
-	if err != nil {
+	if o.Bytes > int64(cap(s.buf)) {
+		s.buf = make([]byte, min(max(0, o.Bytes), bundle.MaxChunkEncoded))
+	}
+	b := s.buf[:min(max(0, o.Bytes), bundle.MaxChunkEncoded)]
+	if err := readInto(s.ctx, s.objects, o.Key, b); err != nil {
 		return nil, err
 	}
 	if bundle.Sum(b) != o.SHA256 {
 		return nil, fmt.Errorf("log chunk %s does not have the digest that the ledger names; restore it from a copy of the bucket", o.Key)
 	}
-	c, err := bundle.DecodeChunk(o.Log.Stream, o.Log.Offset, b)
-	if err != nil {
-		return nil, err
-	}
-	return c.Content(), nil
+	return bundle.ChunkContent(o.Log.Stream, o.Log.Offset, b)
 }
 
 func (s *sealing) declared(stream bundle.Stream) *domain.ClaimedLog {
@@ -250,11 +214,11 @@ func (s *sealing) putEvents() error {
 func (s *sealing) put(b []byte, o bundle.Object, key func(bundle.SHA256) string) error {
 	o.SHA256, o.Bytes = bundle.Sum(b), int64(len(b))
 	o.Key, o.Sensitivity, o.ProducedBy = key(o.SHA256), bundle.Internal, "service"
-	if err := s.w.Objects.Put(s.ctx, o.Key, bytes.NewReader(b), o.Bytes, o.SHA256, objects.PutOptions{ContentType: o.MediaType}); err != nil {
+	if err := s.objects.Put(s.ctx, o.Key, bytes.NewReader(b), o.Bytes, o.SHA256, objects.PutOptions{ContentType: o.MediaType}); err != nil {
 		return storageError("store "+o.Name, err)
 	}
 	crashpoint.Here("seal.put")
-	s.add(o)
+	s.m.Objects = append(s.m.Objects, o)
 	return nil
 }
 
@@ -265,20 +229,12 @@ func (s *sealing) putManifest() (domain.Sealed, error) {
 	}
 	sum := bundle.Sum(b)
 	key := bundle.ManifestKey(s.prefix, sum)
-	if err := s.w.Objects.Put(s.ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
+	if err := s.objects.Put(s.ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
 		return domain.Sealed{}, storageError("store the manifest", err)
 	}
 	crashpoint.Here("seal.manifest")
-	out := domain.Sealed{
-		State: string(s.m.State), URI: s.w.Objects.URI(key), ManifestSHA256: sum.String(),
-		Objects: len(s.m.Objects), Bytes: s.bytes, Gaps: len(s.m.Gaps),
-	}
-	for _, l := range s.m.Logs {
-		sl := domain.SealedLog{Stream: string(l.Stream), Bytes: l.Bytes, Complete: l.Complete, Chunks: l.Chunks}
-		if l.Complete {
-			sl.SHA256 = l.SHA256.String()
-		}
-		out.Logs = append(out.Logs, sl)
-	}
-	return out, nil
+	out, err := domain.SealedOf(s.a.StorageBase, s.m)
+	// Where it was put just now, should the bucket have another name since the attempt was created.
+	out.URI = s.w.Objects.URI(key)
+	return out, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,13 +19,6 @@ import (
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
-// Leases are fenced row leases; see dispatch.Leases for the contract.
-type Leases interface {
-	AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (term int64, ok bool, err error)
-	RenewLease(ctx context.Context, name, holder string, term int64, ttl time.Duration) (ok bool, err error)
-	ReleaseLease(ctx context.Context, name, holder string, term int64) error
-}
-
 // Sealer seals the bundles of attempts whose bytes have arrived, and writes the
 // canonical empty bundles. Any number of replicas may run one; one works at a
 // time, and two that overlap do no harm: the append decides.
@@ -32,24 +26,45 @@ type Sealer struct {
 	Store    eventstore.Store
 	Feed     eventstore.Feed
 	Commands *commands.Service
-	Reads    *projections.Reader
+	Reads    SealReads
 	Objects  Objects
 	Leases   Leases
 	Holder   string
 	// Woken returns a channel that is closed when there may be something to seal.
 	Woken func() <-chan struct{}
 	Log   *slog.Logger
+	// Stalls is how long a transfer of one object may make no progress; 0 for 30 s.
+	Stalls time.Duration
 
+	instead func(context.Context, domain.AttemptID) error // of Seal, in tests
 	trouble trouble
+}
+
+// SealReads are the read models that sealing needs; see projections.Reader, which
+// is the one there is.
+type SealReads interface {
+	Now(ctx context.Context) (time.Time, error)
+	SealableAttempts(ctx context.Context, now time.Time, after *projections.Sealable, limit int) ([]projections.Sealable, error)
+	Node(ctx context.Context, id domain.AttemptID) (domain.OperationID, string, error)
+	Checkpoint(ctx context.Context, reader string) (eventstore.Cursor, error)
+	SetCheckpoint(ctx context.Context, reader string, c eventstore.Cursor) error
+}
+
+// objects is object storage as sealing uses it.
+func (w *Sealer) objects() Objects {
+	if w.Stalls <= 0 {
+		return watched{w.Objects, stallsAfter}
+	}
+	return watched{w.Objects, w.Stalls}
 }
 
 const (
 	sealerLease    = "sealer"
 	emptyLease     = "empty-bundles"
-	workTerm       = 10 * time.Second
 	sealEvery      = time.Second
 	sealPage       = 256
 	sealParallel   = 4
+	sealTroubled   = 2                // of these, how many may be tries of what failed before
 	sealLongest    = 10 * time.Minute // one attempt's bundle; then others have their turn
 	emptyReader    = "empty-bundles"
 	emptyBatch     = 200
@@ -67,60 +82,13 @@ func (w *Sealer) Waiting() int64 { return w.trouble.count() }
 // waits for the other.
 func (w *Sealer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { w.hold(ctx, sealerLease, w.sealAll) })
-	wg.Go(func() { w.hold(ctx, emptyLease, w.writeAllEmpty) })
+	wg.Go(func() { w.lease(sealerLease).hold(ctx, w.sealAll) })
+	wg.Go(func() { w.lease(emptyLease).hold(ctx, w.writeAllEmpty) })
 	wg.Wait()
 	return nil
 }
 
-// hold runs work whenever it has the named row lease, until ctx ends. The lease is
-// renewed while work runs; if it is lost, work's context ends.
-func (w *Sealer) hold(ctx context.Context, name string, work func(context.Context)) {
-	for ctx.Err() == nil {
-		term, ok, err := w.Leases.AcquireLease(ctx, name, w.Holder, workTerm)
-		if err != nil && ctx.Err() == nil {
-			w.Log.WarnContext(ctx, "a row lease cannot be taken", "lease", name, "error", err)
-		}
-		if !ok || err != nil {
-			pause(ctx, sealEvery, nil)
-			continue
-		}
-		held, lose := context.WithCancel(ctx)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			defer lose()
-			w.renew(held, name, term)
-		})
-		work(held)
-		lose()
-		wg.Wait()
-		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		if err := w.Leases.ReleaseLease(release, name, w.Holder, term); err != nil {
-			w.Log.InfoContext(ctx, "giving up a row lease failed; it runs out by itself", "lease", name, "error", err)
-		}
-		cancel()
-	}
-}
-
-// renew prolongs a row lease until ctx ends or the lease is another's.
-func (w *Sealer) renew(ctx context.Context, name string, term int64) {
-	last := time.Now()
-	for pause(ctx, workTerm/4, nil) {
-		asked := time.Now()
-		limited, cancel := context.WithTimeout(ctx, workTerm/4)
-		ok, err := w.Leases.RenewLease(limited, name, w.Holder, term, workTerm)
-		cancel()
-		switch {
-		case err == nil && !ok:
-			return
-		case err == nil:
-			last = asked
-		case ctx.Err() == nil && time.Since(last) > workTerm:
-			w.Log.WarnContext(ctx, "a row lease cannot be renewed", "lease", name, "error", err)
-			return
-		}
-	}
-}
+func (w *Sealer) lease(name string) workLease { return workLease{w.Leases, name, w.Holder, w.Log} }
 
 // pause waits for a wake or until d is over; false when ctx ended.
 func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
@@ -168,6 +136,9 @@ type sealRun struct {
 	w     *Sealer
 	all   bool // also those whose next try is not due
 	slots chan struct{}
+	// again are the slots that tries of what failed before may have: however many of
+	// those hang, the others have slots of their own.
+	again chan struct{}
 	wg    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -178,7 +149,7 @@ type sealRun struct {
 const maxFailed = 16 // errors that Once tells
 
 func newSealRun(w *Sealer) *sealRun {
-	return &sealRun{w: w, slots: make(chan struct{}, sealParallel), busy: map[domain.AttemptID]bool{}}
+	return &sealRun{w: w, slots: make(chan struct{}, sealParallel), again: make(chan struct{}, sealTroubled), busy: map[domain.AttemptID]bool{}}
 }
 
 func (r *sealRun) wait() { r.wg.Wait() }
@@ -191,6 +162,7 @@ func (r *sealRun) look(ctx context.Context) error {
 		return err
 	}
 	listed := map[domain.AttemptID]bool{}
+	var troubled []domain.AttemptID
 	var after *projections.Sealable
 	for {
 		page, err := r.w.Reads.SealableAttempts(ctx, now, after, sealPage)
@@ -200,7 +172,8 @@ func (r *sealRun) look(ctx context.Context) error {
 		for _, x := range page {
 			id := domain.NewID[domain.AttemptID](x.AttemptID)
 			listed[id] = true
-			if !r.all && !r.w.trouble.due(id, time.Now()) {
+			if !r.all && r.w.trouble.has(id) {
+				troubled = append(troubled, id)
 				continue
 			}
 			if !r.start(ctx, id) {
@@ -209,13 +182,24 @@ func (r *sealRun) look(ctx context.Context) error {
 		}
 		if len(page) < sealPage {
 			r.w.trouble.keep(listed)
-			return nil
+			return r.tryAgain(ctx, troubled)
 		}
 		after = &page[len(page)-1]
 	}
 }
 
-// start seals an attempt as soon as a slot is free; false if ctx ended before.
+// tryAgain starts those whose next try is due, the longest due first.
+func (r *sealRun) tryAgain(ctx context.Context, troubled []domain.AttemptID) error {
+	for _, id := range r.w.trouble.inTurn(troubled, time.Now()) {
+		if !r.start(ctx, id) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// start seals an attempt as soon as a slot is free; false if ctx ended before. What
+// failed before is left to the next look if as many of its kind are being tried.
 func (r *sealRun) start(ctx context.Context, id domain.AttemptID) bool {
 	r.mu.Lock()
 	busy := r.busy[id]
@@ -228,6 +212,16 @@ func (r *sealRun) start(ctx context.Context, id domain.AttemptID) bool {
 		r.mu.Lock()
 		delete(r.busy, id)
 		r.mu.Unlock()
+	}
+	if !r.all && r.w.trouble.has(id) {
+		select {
+		case r.again <- struct{}{}:
+			free := done
+			done = func() { <-r.again; free() }
+		default:
+			done()
+			return true
+		}
 	}
 	select {
 	case r.slots <- struct{}{}:
@@ -246,7 +240,7 @@ func (r *sealRun) start(ctx context.Context, id domain.AttemptID) bool {
 func (r *sealRun) seal(ctx context.Context, id domain.AttemptID) {
 	limited, cancel := context.WithTimeout(ctx, sealLongest)
 	defer cancel()
-	err := r.w.Seal(limited, id)
+	err := r.w.sealOne(limited, id)
 	if err == nil {
 		r.w.trouble.over(id)
 		return
@@ -275,10 +269,20 @@ type retry struct {
 	pause time.Duration
 }
 
-func (t *trouble) due(id domain.AttemptID, now time.Time) bool {
+// inTurn are those of ids whose next try is due, the longest due first.
+func (t *trouble) inTurn(ids []domain.AttemptID, now time.Time) []domain.AttemptID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !now.Before(t.all[id].at)
+	due := slices.DeleteFunc(slices.Clone(ids), func(id domain.AttemptID) bool { return now.Before(t.all[id].at) })
+	slices.SortStableFunc(due, func(a, b domain.AttemptID) int { return t.all[a].at.Compare(t.all[b].at) })
+	return due
+}
+
+func (t *trouble) has(id domain.AttemptID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.all[id]
+	return ok
 }
 
 func (t *trouble) again(id domain.AttemptID, now time.Time) time.Duration {
@@ -292,10 +296,14 @@ func (t *trouble) again(id domain.AttemptID, now time.Time) time.Duration {
 	return d
 }
 
+// over forgets an attempt that was sealed. If it had failed before, what ailed it
+// may be over for the others too: all of them are due.
 func (t *trouble) over(id domain.AttemptID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.all, id)
+	if _, ok := t.all[id]; ok {
+		clear(t.all)
+	}
 }
 
 // keep forgets all attempts but those listed.
@@ -313,6 +321,13 @@ func (t *trouble) count() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int64(len(t.all))
+}
+
+func (w *Sealer) sealOne(ctx context.Context, id domain.AttemptID) error {
+	if w.instead != nil {
+		return w.instead(ctx, id)
+	}
+	return w.Seal(ctx, id)
 }
 
 // Seal seals one attempt, if it may be sealed.
@@ -342,8 +357,9 @@ func (w *Sealer) writeAllEmpty(ctx context.Context) {
 }
 
 // writeEmpty follows the feed for a bounded number of batches and writes the
-// canonical empty bundles under the digest that their events name. more says that
-// the feed goes on.
+// manifests that are a function of their stream, of empty bundles and of those that
+// an operator sealed, under the digest that their events name. more says that the
+// feed goes on.
 func (w *Sealer) writeEmpty(ctx context.Context) (more bool, err error) {
 	at, err := w.Reads.Checkpoint(ctx, emptyReader)
 	if err != nil {
@@ -356,7 +372,7 @@ func (w *Sealer) writeEmpty(ctx context.Context) (more bool, err error) {
 		}
 		for _, f := range events {
 			if f.Event.Type == (domain.Sealed{}).EventType() {
-				if err := w.writeEmptyOf(ctx, f.Event); err != nil {
+				if err := w.writeDerivedOf(ctx, f.Event); err != nil {
 					return false, err
 				}
 			}
@@ -369,21 +385,37 @@ func (w *Sealer) writeEmpty(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-func (w *Sealer) writeEmptyOf(ctx context.Context, e eventstore.Event) error {
+// writeDerivedOf writes the manifest of an attempt whose manifest is a function of
+// its stream; any other one the sealer wrote before it was named.
+func (w *Sealer) writeDerivedOf(ctx context.Context, e eventstore.Event) error {
 	d, err := domain.DecodeEvent(e.Type, e.Schema, e.Payload)
 	if err != nil {
 		return err
 	}
 	sealed, ok := d.(domain.Sealed)
-	if !ok || sealed.State != string(bundle.Empty) {
+	if !ok || sealed.State == string(bundle.Complete) {
 		return nil
 	}
 	id, err := domain.ParseID[domain.AttemptID](string(e.Stream)[len("attempt/"):])
 	if err != nil {
 		return err
 	}
-	logs := Logs{Store: w.Store, Reads: w.Reads, Objects: w.Objects}
-	b, err := logs.Manifest(ctx, id)
+	if sealed.State == string(bundle.Incomplete) {
+		// An operator's order stands before the seal, in the same append.
+		before, err := w.Store.ReadStream(ctx, e.Stream, e.Version-2, 1)
+		if err != nil {
+			return err
+		}
+		if len(before) == 0 || before[0].Type != (domain.SealForced{}).EventType() {
+			return nil
+		}
+	}
+	all, err := readStream(ctx, w.Store, id)
+	if err != nil {
+		return err
+	}
+	logs := Logs{Store: w.Store, Objects: w.objects()}
+	b, _, err := logs.manifest(ctx, id, all)
 	if err != nil {
 		return err
 	}
@@ -393,8 +425,8 @@ func (w *Sealer) writeEmptyOf(ctx context.Context, e eventstore.Event) error {
 		return err
 	}
 	key := bundle.ManifestKey(bundle.Prefix(op.UUID(), node, id.UUID()), sum)
-	if err := w.Objects.Put(ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
-		return storageError("store an empty bundle", err)
+	if err := w.objects().Put(ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
+		return storageError("store a manifest", err)
 	}
 	crashpoint.Here("empty.put")
 	return nil

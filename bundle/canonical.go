@@ -34,6 +34,9 @@ func (m Manifest) appendCanonical(b []byte) []byte {
 	b = append(b, '}')
 	b = appendInt(append(b, ','), "schema", int64(m.Schema))
 	b = appendMember(append(b, ','), "state", string(m.State))
+	if m.Unverified {
+		b = append(b, `,"unverified":true`...)
+	}
 	return append(b, '}')
 }
 

@@ -80,21 +80,12 @@ func DecodeFrames(data []byte, limits Limits) ([]Frame, error) {
 	var content int64
 	for at := 0; at < len(data); {
 		rest := data[at:]
-		if len(rest) < FrameHeaderLen {
-			return nil, fmt.Errorf("frame at byte %d: %w", at, ErrFrameTorn)
-		}
-		micros, n, err := parseHeader(rest, limits)
-		if err == nil {
-			err = limits.admit(len(frames)+1, content+int64(n))
-		}
-		if err == nil && len(rest)-FrameHeaderLen < n {
-			err = ErrFrameTorn
-		}
+		n, err := limits.frameAt(rest, len(frames), content)
 		if err != nil {
 			return nil, fmt.Errorf("frame at byte %d: %w", at, err)
 		}
-		end := FrameHeaderLen + n
-		frames = append(frames, Frame{Micros: micros, Data: rest[FrameHeaderLen:end:end]})
+		micros, end := binary.BigEndian.Uint64(rest), FrameHeaderLen+n
+		frames = append(frames, Frame{Micros: int64(micros), Data: rest[FrameHeaderLen:end:end]})
 		content += int64(n)
 		at += end
 	}

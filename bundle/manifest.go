@@ -59,6 +59,7 @@ type Manifest struct {
 	JobSpecSHA256 SHA256           `json:"job_spec_sha256"` // of the RFC 8785 form, as in the attempt's events
 	FailureCode   string           `json:"failure_code"`    // of an empty bundle: why nothing ran
 	State         State            `json:"state"`
+	Unverified    bool             `json:"unverified"` // no object was read back: the digests are those that the attempt's events give
 	Objects       []Object         `json:"objects"`
 	Logs          []Log            `json:"logs"`
 	Gaps          []Gap            `json:"gaps"`

@@ -75,7 +75,7 @@ func (m Manifest) validateState() error {
 			return fmt.Errorf("manifest: state incomplete, but no gap says what is missing")
 		}
 	case Empty:
-		if len(m.Objects)+len(m.Logs)+len(m.Gaps)+len(m.Redactions) > 0 {
+		if len(m.Objects)+len(m.Logs)+len(m.Gaps)+len(m.Redactions) > 0 || m.Unverified {
 			return fmt.Errorf("manifest: state empty, but something is listed")
 		}
 		if m.FailureCode == "" {
@@ -84,6 +84,9 @@ func (m Manifest) validateState() error {
 		return nil
 	default:
 		return fmt.Errorf("manifest: state %q: must be complete, incomplete or empty", m.State)
+	}
+	if m.Unverified && (m.State != Incomplete || slices.ContainsFunc(m.Logs, func(l Log) bool { return l.Complete })) {
+		return fmt.Errorf("manifest: what nobody read back cannot be called complete")
 	}
 	if m.FailureCode != "" {
 		return fmt.Errorf("manifest: failure_code belongs to state empty, not to %s", m.State)

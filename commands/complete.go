@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -59,13 +60,15 @@ func checkClaim(c domain.Claim, environment []byte) error {
 }
 
 // noteLate keeps a late claim under an id of its own: the completion itself was
-// refused and stays so when repeated.
+// refused and stays so when repeated. The id is the lease's, so that the first
+// claim is kept and no runner can fill the stream with more.
 func (s *Service) noteLate(ctx context.Context, m Meta, call LeaseCall, claim domain.Claim) {
 	rec, f, err := s.fence(ctx, call)
 	if err != nil {
 		return
 	}
-	m.CommandID = domain.DeriveCommandID(m.CommandID.UUID(), "late")
+	m.CommandID = domain.DeriveCommandID(call.LeaseID.UUID(), "late")
+	m.Digest = sha256.Sum256([]byte("late"))
 	_, err = carryOut(ctx, s, attempts, AttemptStream(rec.AttemptID), m, eventstore.ClassUrgent,
 		func(a domain.Attempt, _ time.Time) (decision, error) {
 			return decision{events: domain.ReportLate(a, domain.Complete{Fence: f, Claim: claim})}, nil

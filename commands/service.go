@@ -78,8 +78,9 @@ type Config struct {
 // Service carries out commands. It is safe for concurrent use.
 type Service struct {
 	Config
-	streams  streamQueue
-	presence presenceCache
+	streams   streamQueue
+	presence  presenceCache
+	admission admission
 }
 
 // New returns a service.

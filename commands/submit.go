@@ -57,27 +57,30 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 		return Submitted{}, fmt.Errorf("digest of the JobSpec: %w", err)
 	}
 
-	done, err := s.repeatedSubmit(ctx, m, spec, digest)
-	if err != nil || done != nil {
-		return deref(done), err
-	}
-	if v := s.check(spec); len(v) > 0 {
-		return Submitted{}, invalidSpec(v)
-	}
-	if err := s.checkRetryOf(ctx, spec); err != nil {
-		return Submitted{}, err
-	}
-	if err := s.admit(ctx); err != nil {
-		return Submitted{}, err
-	}
-	verdict, retry := s.decidePolicy(spec)
+	leave := func() {}
+	defer func() { leave() }()
+	admitted := false
 	specRef, texts := salted(raw)
-	created := s.createdEvent(spec, digest, specRef, retry)
-	decided := policyEvent("submit", verdict)
-
+	// What was carried out before is answered before rules, limits and policy are
+	// asked: they may say something else today.
 	r, err := carryOut(ctx, s, attempts, AttemptStream(spec.AttemptID), m, eventstore.ClassSubmit,
 		func(a domain.Attempt, now time.Time) (decision, error) {
-			events, err := domain.DecideAttempt(a, domain.Submit{Created: created, Policy: decided}, now)
+			if v := s.check(spec); len(v) > 0 {
+				return decision{}, invalidSpec(v)
+			}
+			if err := s.checkRetryOf(ctx, spec); err != nil {
+				return decision{}, err
+			}
+			if !admitted {
+				out, err := s.admit(ctx)
+				if err != nil {
+					return decision{}, err
+				}
+				leave, admitted = out, true
+			}
+			verdict, retry := s.decidePolicy(spec)
+			events, err := domain.DecideAttempt(a, domain.Submit{
+				Created: s.createdEvent(spec, digest, specRef, retry), Policy: policyEvent("submit", verdict)}, now)
 			return decision{events, texts}, err
 		})
 	if err != nil {
@@ -87,40 +90,12 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 	return Submitted{Receipt: r.Receipt, SpecDigest: digest, First: r.Changed}, nil
 }
 
-func deref(s *Submitted) Submitted {
-	if s == nil {
-		return Submitted{}
-	}
-	return *s
-}
-
-// repeatedSubmit answers a submit that was carried out before, whatever rules,
-// limits or policy say today.
-func (s *Service) repeatedSubmit(ctx context.Context, m Meta, spec *domain.JobSpec, digest string) (*Submitted, error) {
-	l, err := s.Store.Load(ctx, AttemptStream(spec.AttemptID), m.CommandID.UUID())
-	if err != nil {
-		return nil, fmt.Errorf("look for attempt %s: %w", spec.AttemptID, err)
-	}
-	if l.Done == nil {
-		return nil, nil
-	}
-	if l.Done.CommandDigest != m.Digest {
-		a, err := fold(ctx, s.Store, attempts, AttemptStream(spec.AttemptID), l.Head)
-		if err != nil {
-			return nil, err
-		}
-		return nil, domain.ErrAttemptExists.With("stored_sha256", a.SpecDigest).With("sent_sha256", digest)
-	}
-	return &Submitted{Receipt: *l.Done, SpecDigest: digest}, nil
-}
-
-// reusedSubmit gives the race between two different specs its own name.
+// reusedSubmit gives a submit of another spec under the same id its own name. The
+// digest of a submit is its spec's.
 func reusedSubmit(err error) error {
 	var e *domain.Error
 	if errors.As(err, &e) && e.Code == domain.ErrCommandReused.Code {
-		out := *domain.ErrAttemptExists
-		out.Details = e.Details
-		return &out
+		return domain.ErrAttemptExists.With("stored_sha256", e.Details["stored_sha256"]).With("sent_sha256", e.Details["sent_sha256"])
 	}
 	return err
 }
@@ -226,19 +201,11 @@ func (s *Service) checkRetryOf(ctx context.Context, spec *domain.JobSpec) error 
 
 // admit refuses a submit while too many attempts wait. Reports, completions and
 // stops never come here.
-func (s *Service) admit(ctx context.Context) error {
+func (s *Service) admit(ctx context.Context) (leave func(), err error) {
 	if s.MaxQueue == 0 {
-		return nil
+		return func() {}, nil
 	}
-	n, err := s.Index.QueueDepth(ctx)
-	if err != nil {
-		return err
-	}
-	if n < s.MaxQueue {
-		return nil
-	}
-	return &domain.Error{Kind: domain.KindOverloaded, Code: "queue_full", Message: "too many attempts wait for a runner",
-		Next: "submit again after the time in Retry-After", Details: map[string]any{"queued": n, "limit": s.MaxQueue}}
+	return s.admission.enter(ctx, s.MaxQueue, s.Index.QueueDepth)
 }
 
 // decidePolicy asks the active bundle.

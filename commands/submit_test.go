@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/platform-core/execution-plane-service/commands"
@@ -29,6 +30,34 @@ func TestAdmission(t *testing.T) {
 	}
 	if s, err := b.s.Submit(t.Context(), meta("submit"), over, overRaw); err != nil || !s.First {
 		t.Errorf("with room again: %+v, %v", s, err)
+	}
+}
+
+// What was submitted once is answered the same, though its rules have changed; and
+// what is not stored leaves no place in the queue taken.
+func TestARepeatedSubmitMeetsNoRules(t *testing.T) {
+	b := newBench(t, func(c *commands.Config) { c.MaxQueue = 1 })
+	spec, raw := newSpec()
+	broken := *spec
+	broken.Controls.TimeoutSeconds = 0
+	if _, err := b.s.Submit(t.Context(), meta("submit"), &broken, encode(&broken)); domain.KindOf(err) != domain.KindInvalid {
+		t.Errorf("a spec that breaks rules: %v", err)
+	}
+	first, err := b.s.Submit(t.Context(), meta("submit"), spec, raw)
+	if err != nil || !first.First {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	stricter := b.s.Config
+	stricter.Limits.MaxTimeout = 1
+	later := commands.New(stricter)
+	again, err := later.Submit(t.Context(), meta("submit"), spec, raw)
+	if err != nil || again.First || again.Receipt != first.Receipt || again.SpecDigest != first.SpecDigest {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	_, err = later.Submit(t.Context(), meta("submit"), &broken, encode(&broken))
+	var e *domain.Error
+	if !errors.As(err, &e) || e.Code != domain.ErrAttemptExists.Code || e.Details["stored_sha256"] != first.SpecDigest || len(e.Details) != 2 {
+		t.Errorf("another spec under its id: %v", err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/policy"
-	"github.com/platform-core/execution-plane-service/projections"
 )
 
 // Leases are fenced row leases: work that one replica may do at a time.
@@ -33,7 +32,7 @@ type Feed interface {
 // Config is what a Dispatcher is made of.
 type Config struct {
 	Commands *commands.Service
-	Reads    *projections.Reader
+	Reads    Reads
 	Feed     Feed // nil: other replicas' work is found by polling alone
 	Policy   func() *policy.Bundle
 	Profile  domain.Profile

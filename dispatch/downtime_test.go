@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -207,4 +208,51 @@ func nullable(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// lateReads call late after each look for timers.
+type lateReads struct {
+	Reads
+	late func()
+}
+
+func (l lateReads) DueAttempts(ctx context.Context, now time.Time, after *projections.Due, limit int) ([]projections.Due, error) {
+	due, err := l.Reads.DueAttempts(ctx, now, after, limit)
+	l.late()
+	return due, err
+}
+
+// A sweep whose every step takes long finds the dead all the same; one in whose
+// middle the database's clock jumps calls nobody dead.
+func TestASlowSweepGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		passed  time.Duration // on this machine, while the database's clock went on by nothing
+		expired bool
+		resumes []string
+	}{
+		"slow":           {3 * time.Second, true, nil},
+		"the clock back": {8 * time.Second, false, []string{"clock"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.run(r.d.refresh)
+			r.s.Profile.Fence, r.s.Profile.StopBudget = time.Second, func(string) time.Duration { return 0 }
+			runner := r.runner(1)
+			r.submit()
+			id, _ := r.start(runner)
+			r.must(r.d.SweepOnce(r.ctx))
+			r.exec("SELECT pg_sleep(1.1)")
+			r.d.Reads = lateReads{r.d.Reads, func() {
+				r.away(domain.DoubtAfter + time.Second)
+				r.d.since = func(t time.Time) time.Duration { return time.Since(t) + c.passed }
+			}}
+			r.must(r.d.SweepOnce(r.ctx))
+			if got := r.expired(id); got != c.expired {
+				t.Errorf("expired: %v", got)
+			}
+			if got := r.resumes(); !slices.Equal(got, c.resumes) {
+				t.Errorf("the service resumed for %v", got)
+			}
+		})
+	}
 }

@@ -19,6 +19,7 @@ type meaning struct {
 	holder     bool // its lease's holder must hear of it
 	ended      bool
 	finalizing bool // something that sealing waits for may have come
+	log        bool // there is more of its log to read
 }
 
 var meanings = map[string]meaning{
@@ -28,7 +29,7 @@ var meanings = map[string]meaning{
 	domain.LeaseExpired{}.EventType():    {enters: true, holder: true, finalizing: true},
 	domain.StopRequested{}.EventType():   {holder: true},
 	domain.Completed{}.EventType():       {holder: true, finalizing: true},
-	domain.LogStored{}.EventType():       {finalizing: true},
+	domain.LogStored{}.EventType():       {finalizing: true, log: true},
 	domain.ArtifactCreated{}.EventType(): {finalizing: true},
 	domain.Succeeded{}.EventType():       {leaves: true, holder: true, ended: true},
 	domain.Failed{}.EventType():          {leaves: true, holder: true, ended: true},
@@ -67,6 +68,9 @@ func (d *Dispatcher) note(e eventstore.Event) {
 	}
 	if m.ended {
 		d.hub.wake("end/" + name)
+	}
+	if m.log || m.ended {
+		d.hub.wake("log/" + name)
 	}
 	if m.finalizing {
 		d.finalizing.light()

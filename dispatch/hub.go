@@ -6,8 +6,9 @@ import (
 )
 
 // hub wakes those who wait in this process. A topic is runner/<id>, for what
-// concerns a runner; lease/<attempt id>, for its holder; or end/<attempt id>. A
-// wake is a hint: whoever is woken looks for itself.
+// concerns a runner; lease/<attempt id>, for its holder; end/<attempt id>; or
+// log/<attempt id>, for those who follow its log. A wake is a hint: whoever is woken
+// looks for itself.
 type hub struct {
 	mu     sync.Mutex
 	topics map[string]map[*subscription]struct{} // guarded by mu

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/broken"
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
@@ -20,6 +22,11 @@ const (
 	massShare = 0.5
 	massLeast = 10
 	sweepPage = 500
+	// sweepPart of a page is done before the sweep looks whether its note grows old.
+	sweepPart = 100
+	// noteAfter is how old the note may grow: a sweep whose note is older than
+	// domain.DoubtAfter would find no lease dead.
+	noteAfter = domain.DoubtAfter / 2
 	// sweepParallel is how many timers fire at once.
 	sweepParallel = 4
 	// clockStep is how far the database's clock may run from this machine's between
@@ -55,8 +62,9 @@ func (d *Dispatcher) Sweep(ctx context.Context) error {
 
 // sweep is the sweeper's work under its row lease; term is 0 while it is not held.
 type sweep struct {
-	d    *Dispatcher
-	term int64
+	d     *Dispatcher
+	term  int64
+	noted time.Time // by this machine's clock
 }
 
 // hold takes or renews the row lease.
@@ -90,6 +98,7 @@ func (s *sweep) release(ctx context.Context) {
 func (d *Dispatcher) SweepOnce(ctx context.Context) error { return (&sweep{d: d}).once(ctx) }
 
 func (s *sweep) once(ctx context.Context) error {
+	s.noted = time.Now()
 	now, p, err := s.d.arrive(ctx)
 	if err != nil {
 		return err
@@ -107,23 +116,32 @@ func (s *sweep) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.d.tickAll(ctx, due, fits); err != nil {
-			return err
+		for part := range slices.Chunk(due, sweepPart) {
+			if held, err := s.goOn(ctx); err != nil || !held {
+				return err
+			}
+			if err := s.d.tickAll(ctx, part, fits); err != nil {
+				return err
+			}
 		}
 		if len(due) < sweepPage {
 			return s.d.sweepRunners(ctx, now, p)
 		}
 		after = &due[len(due)-1]
-		// A long sweep is still one that goes on.
-		if err := s.d.Reads.NoteSweep(ctx, projections.TimerSweep); err != nil {
-			return err
-		}
-		if s.term != 0 {
-			if held, err := s.hold(ctx); err != nil || !held {
-				return err
-			}
-		}
 	}
+}
+
+// goOn notes a long sweep again, with the same look at the clocks as at its
+// beginning, and keeps its row lease; false if another replica sweeps by now.
+func (s *sweep) goOn(ctx context.Context) (held bool, err error) {
+	if s.d.since(s.noted) < noteAfter {
+		return true, nil
+	}
+	s.noted = time.Now()
+	if _, _, err := s.d.arrive(ctx); err != nil || s.term == 0 {
+		return err == nil, err
+	}
+	return s.hold(ctx)
 }
 
 // clockWatch compares the database's clock with this machine's.
@@ -189,7 +207,7 @@ func (d *Dispatcher) arrive(ctx context.Context) (now time.Time, p domain.Presen
 func (d *Dispatcher) massExpiry(ctx context.Context, now time.Time, p domain.Presence) (bool, error) {
 	// One fresh term was given already: what is still silent after it is gone, and
 	// what was over before it does not count again.
-	if now.Sub(p.ResumedAt) < 2*d.Profile.Lease("opentofu") {
+	if now.Sub(p.ResumedAt) < 2*d.Profile.Lease("opentofu") || broken.On("mass_expiry") {
 		return false, nil
 	}
 	live, over, err := d.Reads.LeaseCounts(ctx, p.ResumedAt, now)
@@ -224,6 +242,9 @@ func (d *Dispatcher) tickAll(ctx context.Context, due []projections.Due, fits fu
 
 func (d *Dispatcher) tick(ctx context.Context, x projections.Due, p domain.Presence, fits func(need) bool) (err error) {
 	o := commands.TickOptions{Presence: p}
+	if broken.On("resumed_at_ignored") {
+		o.Presence.ResumedAt = time.Time{}
+	}
 	id := domain.NewID[domain.AttemptID](x.AttemptID)
 	if x.Phase == string(domain.PhaseQueued) {
 		if o.NoRunner, err = d.nobodyFits(ctx, id, fits); err != nil {

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/bundle"
@@ -29,6 +28,35 @@ func decideSeal(a Attempt, c Seal, now time.Time) ([]Event, error) {
 	return []Event{c.Sealed, terminal(a, c.Sealed)}, nil
 }
 
+// SealIncomplete is an operator's order to seal what the ledger knows while
+// object storage is away. Manifest is UnverifiedManifest of the stream as it is.
+type SealIncomplete struct {
+	ReasonText TextRef
+	Manifest   bundle.Manifest
+}
+
+func (SealIncomplete) commandName() string { return "seal-incomplete" }
+
+// decideSealIncomplete ends an attempt that is finalizing, whatever is still on its
+// way. One that has ended is left as it is: the sealer, or another order, was faster.
+func decideSealIncomplete(a Attempt, c SealIncomplete) ([]Event, error) {
+	switch a.Phase {
+	case PhaseClosed:
+		return nil, nil
+	case PhaseFinalizing:
+	default:
+		e := ErrIllegal.With("state", a.PublicState()).With("command", c.commandName())
+		e.Message = "only an attempt that is finalizing can be sealed as incomplete; this one is " + a.PublicState()
+		e.Next = "end it first: cancel it, or abort it as an operator"
+		return nil, e
+	}
+	s, err := SealedOf(a.StorageBase, c.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	return []Event{SealForced{ReasonText: c.ReasonText}, s, terminal(a, s)}, nil
+}
+
 // endNeverRan ends an attempt that never started.
 func endNeverRan(a Attempt, code FailureCode, now time.Time) ([]Event, error) {
 	o := outcomeOf(code, now)
@@ -45,24 +73,11 @@ func emptyEnd(a Attempt) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := m.Digest()
+	s, err := SealedOf(a.StorageBase, m)
 	if err != nil {
-		return nil, fmt.Errorf("digest the empty bundle of %s: %w", a.ID, err)
-	}
-	s := Sealed{
-		BundleID: m.BundleID.String(), State: string(bundle.Empty), ManifestSHA256: digest.String(),
-		URI: a.StorageBase + bundle.ManifestKey(m.Prefix(), digest),
+		return nil, err
 	}
 	return []Event{s, terminal(a, s)}, nil
-}
-
-// EmptyManifest is the manifest of an attempt that never ran.
-func EmptyManifest(a AttemptID, op OperationID, node, specDigest string, code FailureCode) (bundle.Manifest, error) {
-	spec, err := bundle.ParseSHA256(specDigest)
-	if err != nil {
-		return bundle.Manifest{}, fmt.Errorf("empty bundle of %s: %w", a, err)
-	}
-	return bundle.EmptyManifest(a.UUID(), op.UUID(), node, spec, string(code)), nil
 }
 
 // terminal makes the last event of the stream from the fixed outcome.

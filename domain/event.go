@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"sort"
 )
 
@@ -18,6 +19,7 @@ type Event interface {
 // registration ties a stored name and schema to a Go type.
 type registration struct {
 	schema int
+	plain  func([]byte) (Event, bool) // the short way, where it can be gone
 	decode func([]byte) (Event, error)
 }
 
@@ -30,7 +32,15 @@ var upcasters = map[string]map[int]func([]byte) (Event, error){}
 
 func register[E Event](schema int) {
 	var zero E
-	registry[zero.EventType()] = registration{schema: schema, decode: func(b []byte) (Event, error) {
+	read := readerOf(reflect.TypeFor[E]())
+	plainly := func(b []byte) (Event, bool) {
+		e := new(E)
+		if !readPlain(b, read, reflect.ValueOf(e).Elem()) {
+			return nil, false
+		}
+		return *e, true
+	}
+	registry[zero.EventType()] = registration{schema: schema, plain: plainly, decode: func(b []byte) (Event, error) {
 		var e E
 		d := json.NewDecoder(bytes.NewReader(b))
 		d.DisallowUnknownFields()
@@ -72,6 +82,9 @@ func (e *UnknownEventError) Error() string {
 func DecodeEvent(name string, schema int, payload []byte) (Event, error) {
 	r, ok := registry[name]
 	if ok && schema == r.schema {
+		if e, ok := r.plain(payload); ok {
+			return e, nil
+		}
 		return r.decode(payload)
 	}
 	if up, ok := upcasters[name][schema]; ok {

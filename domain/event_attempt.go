@@ -200,6 +200,13 @@ type Completed struct {
 	Environment TextRef   `json:"environment,omitempty"` // runner and tool versions, isolation applied
 }
 
+// SealForced is issued when an operator had the attempt sealed with what the
+// ledger knows. The sealing events follow in the same append; the manifest is a
+// function of the stream up to here, see UnverifiedManifest.
+type SealForced struct {
+	ReasonText TextRef `json:"reason_text"`
+}
+
 // Sealed is issued when the bundle is fixed.
 type Sealed struct {
 	BundleID       string      `json:"bundle_id"`
@@ -265,6 +272,7 @@ func (EvidenceRecorded) EventType() string    { return "execution.attempt.eviden
 func (ProcessTreeReaped) EventType() string   { return "execution.attempt.process_tree_reaped" }
 func (LateOutcomeReported) EventType() string { return "execution.attempt.late_outcome_reported" }
 func (Completed) EventType() string           { return "execution.attempt.completed" }
+func (SealForced) EventType() string          { return "execution.attempt.seal_forced" }
 func (Sealed) EventType() string              { return "execution.attempt.sealed" }
 func (Succeeded) EventType() string           { return "execution.attempt.succeeded" }
 func (Failed) EventType() string              { return "execution.attempt.failed" }

@@ -43,13 +43,7 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		a.Active = at
 		return a, nil
 	case StopRequested:
-		a.Stop = &StopState{Reason: e.Reason, RequestedAt: at}
-		if e.Deadline != nil {
-			a.Stop.Deadline = *e.Deadline
-		} else {
-			fixStoppedBeforeStart(&a, at)
-		}
-		return a, nil
+		return evolveStopRequested(a, e, at), nil
 	case LeaseReleased:
 		return evolveLeaseReleased(a, e, at), nil
 	case LeaseExpired:
@@ -77,6 +71,8 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 			return a, errNoLease(e)
 		}
 		return evolveCompleted(a, e, at), nil
+	case SealForced:
+		return a, nil
 	case Sealed:
 		a.Bundle = e.State
 		return a, nil
@@ -90,6 +86,16 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		return closed(a, StatusTimedOut, e.Ended), nil
 	}
 	return a, fmt.Errorf("event %s does not belong to an attempt", e.EventType())
+}
+
+func evolveStopRequested(a Attempt, e StopRequested, at time.Time) Attempt {
+	a.Stop = &StopState{Reason: e.Reason, RequestedAt: at}
+	if e.Deadline != nil {
+		a.Stop.Deadline = *e.Deadline
+	} else {
+		fixStoppedBeforeStart(&a, at)
+	}
+	return a
 }
 
 func errNoLease(e Event) error {

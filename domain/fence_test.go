@@ -81,6 +81,7 @@ stop          unknown  ok       ok       ok       -        -          -        -
 tick          unknown  -        -        -        -        -          -        -         -       -
 evict         unknown  -        ok       ok       ok       ok         -        -         -       -
 seal          unknown  illegal  illegal  illegal  illegal  illegal    ok       illegal   illegal closed
+seal_forced   unknown  illegal  illegal  illegal  illegal  ok         ok       ok        ok      -
 `
 
 func TestEveryPair(t *testing.T) {
@@ -103,7 +104,7 @@ func TestEveryPair(t *testing.T) {
 		"complete":    domain.Complete{Fence: fenceA, Claim: claim("stopped")},
 		"release":     domain.Release{Fence: fenceA, Reason: "declined"}, "requeue": domain.Release{Operator: true, Reason: "requeue"},
 		"stop": domain.RequestStop{Reason: domain.StopCancel}, "tick": domain.Tick{}, "evict": domain.Tick{EvictedRunner: runnerA},
-		"seal": domain.Seal{Sealed: sealed()},
+		"seal": domain.Seal{Sealed: sealed()}, "seal_forced": domain.SealIncomplete{ReasonText: domain.TextRef(digestA), Manifest: unverified()},
 	}
 	codes := map[string]string{"unknown": "attempt_unknown", "exists": "attempt_exists", "illegal": "illegal_transition",
 		"stale": "stale_epoch", "lost": "lease_lost", "closed": "attempt_closed", "offset": "log_offset"}

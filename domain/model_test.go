@@ -35,8 +35,9 @@ var follows = map[string]map[string]string{
 	"queued":     {"policy_decided": "", "leased": "leased", "stop_requested": "ending", "sealed": "sealed"},
 	"leased":     {"started": "running", "lease_released": "queued", "lease_expired": "queued", "stop_requested": "ending"},
 	"running":    {"heartbeat": "", "progressed": "", "log_stored": "", "evidence_recorded": "", "artifact.created": "", "process_tree_reaped": "", "policy_decided": "", "stop_requested": "", "completed": "finalizing", "lease_expired": "salvaging"},
-	"finalizing": {"heartbeat": "", "log_stored": "", "artifact.created": "", "lease_expired": "", "sealed": "sealed"},
-	"salvaging":  {"log_stored": "", "artifact.created": "", "late_outcome_reported": "", "sealed": "sealed"},
+	"finalizing": {"heartbeat": "", "log_stored": "", "artifact.created": "", "lease_expired": "", "seal_forced": "forced", "sealed": "sealed"},
+	"salvaging":  {"log_stored": "", "artifact.created": "", "late_outcome_reported": "", "seal_forced": "forced", "sealed": "sealed"},
+	"forced":     {"sealed": "sealed"},
 	"ending":     {"sealed": "sealed"},
 	"sealed":     {"succeeded": "closed", "failed": "closed", "cancelled": "closed", "timed_out": "closed"},
 	"closed":     {},
@@ -277,6 +278,8 @@ func (m *machine) draw() domain.Command {
 		return domain.RequestStop{Reason: rapid.SampledFrom([]domain.StopReason{domain.StopCancel, domain.StopRunTimeout, domain.StopIdleTimeout, domain.StopOperatorAbort}).Draw(t, "reason")}
 	case "seal":
 		return sealOf(m.state)
+	case "seal_forced":
+		return domain.SealIncomplete{ReasonText: domain.TextRef(digestA), Manifest: unverified()}
 	default:
 		tick := domain.Tick{ResumedAt: m.resumed, NoRunner: rapid.Bool().Draw(t, "no runner")}
 		if rapid.IntRange(0, 9).Draw(t, "evicted") == 0 {
@@ -288,7 +291,7 @@ func (m *machine) draw() domain.Command {
 
 var (
 	// What moves an attempt on is drawn more often than what ends it.
-	commandKinds = []string{"submit", "offer", "offer", "offer", "start", "start", "start", "report", "report", "log", "log", "evidence", "artifact", "fact", "complete", "release", "stop", "seal", "tick", "tick"}
+	commandKinds = []string{"submit", "offer", "offer", "offer", "start", "start", "start", "report", "report", "log", "log", "evidence", "artifact", "fact", "complete", "release", "stop", "seal", "seal_forced", "tick", "tick"}
 	claims       = []string{"succeeded", "stopped", "stopped", "task_failed", "inputs_rejected", "policy_denied", "secret_denied", "vault_unavailable", "target_unreachable", "storage_unavailable", "executor_crashed", "agent_restarted", "start_abandoned"}
 	pauses       = []int{0, 0, 0, 1, 1, 3, 3, 14, 15, 40, 90, 600, 3600}
 )

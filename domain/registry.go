@@ -17,11 +17,15 @@ func init() {
 	register[ProcessTreeReaped](1)
 	register[LateOutcomeReported](1)
 	register[Completed](1)
+	register[SealForced](1)
 	register[Sealed](1)
 	register[Succeeded](1)
 	register[Failed](1)
 	register[Cancelled](1)
 	register[TimedOut](1)
+
+	register[ScrubFailed](1)
+	register[ScrubHealed](1)
 
 	register[RunnerRegistered](1)
 	register[RunnerPaused](1)

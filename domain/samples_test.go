@@ -69,11 +69,15 @@ func samples() []domain.Event {
 		domain.ProcessTreeReaped{Epoch: 1, Survivors: 1, Confirmed: true, Method: "cgroup"},
 		domain.LateOutcomeReported{Epoch: 1, Claim: sampleClaim()},
 		domain.Completed{Epoch: 1, Claim: sampleClaim(), UploadUntil: sec(740), Environment: why},
+		domain.SealForced{ReasonText: why},
 		domain.Sealed{BundleID: "0b000000-0000-5000-8000-00000000000b", State: "complete", URI: "s3://bucket/manifest", ManifestSHA256: digestB, Objects: 5, Bytes: 2048, Gaps: 1, Logs: []domain.SealedLog{{Stream: "stdout", Bytes: 1048600, SHA256: digestA, Complete: true, Chunks: 2}}},
 		domain.Succeeded{Ended: ended(domain.CategorySuccess, "task_failed")},
 		domain.Failed{Ended: ended(domain.CategoryUnknown, domain.CodeTaskFailed)},
 		domain.Cancelled{Ended: ended(domain.CategoryUnknown, domain.CodeCancelled)},
 		domain.TimedOut{Ended: ended(domain.CategoryUnknown, domain.CodeRunTimeout)},
+
+		domain.ScrubFailed{AttemptID: attemptA, Key: "operations/op/artifacts/report/a1", Problem: "wrong_digest", SHA256: digestA, Bytes: ptr(int64(2048)), FoundSHA256: digestB, FoundBytes: ptr(int64(2048))},
+		domain.ScrubHealed{AttemptID: attemptA, Key: "operations/op/artifacts/report/a1", Problem: "wrong_digest"},
 
 		runner,
 		domain.RunnerPaused{ReasonText: why}, domain.RunnerResumed{ReasonText: why}, domain.RunnerDraining{ReasonText: why},

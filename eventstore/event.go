@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"crypto/sha1"
 	"strconv"
 	"time"
 
@@ -67,7 +68,13 @@ type NewEvent struct {
 	Cause   uuid.UUID
 }
 
-// EventID returns the id of a command's index-th event (from 0).
+// EventID returns the id of a command's index-th event (from 0): UUIDv5 of the
+// command's id and the index in decimal.
 func EventID(command uuid.UUID, index int) uuid.UUID {
-	return uuid.NewSHA1(command, strconv.AppendInt(nil, int64(index), 10))
+	b := make([]byte, 0, len(command)+20)
+	sum := sha1.Sum(strconv.AppendInt(append(b, command[:]...), int64(index), 10))
+	id := uuid.UUID(sum[:16])
+	id[6] = id[6]&0x0f | 5<<4
+	id[8] = id[8]&0x3f | 0x80
+	return id
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,11 @@ func TestHashIsAsDocumented(t *testing.T) {
 		}
 		if got := eventstore.HashEvent(prev, v.envelope(t), []byte(v.Payload)); got != digest(t, v.Hash) {
 			t.Errorf("vector %d: HashEvent gives %x, documented is %s", i, got, v.Hash)
+		}
+		for _, i := range []int{0, 1, 9, 10, 123456} {
+			if got, want := eventstore.EventID(v.CommandID, i), uuid.NewSHA1(v.CommandID, []byte(strconv.Itoa(i))); got != want {
+				t.Errorf("event %d of %s is %s, want %s", i, v.CommandID, got, want)
+			}
 		}
 		if got := eventstore.EventID(v.CommandID, 0); got != v.EventID {
 			t.Errorf("vector %d: EventID gives %s, documented is %s", i, got, v.EventID)

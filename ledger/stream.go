@@ -80,10 +80,19 @@ type stream struct {
 	closed  bool // a terminal event was there
 	place   int64
 	unfed   bool
+	state   []byte // at its end, as a head would carry it; nil where it is broken
+	noState error
 }
 
-func openStream(id eventstore.StreamID) *stream {
-	return &stream{id: id, told: map[string]bool{}}
+func openStream(id eventstore.StreamID) *stream { return &stream{id: id} }
+
+// settle makes ready, at the stream's end, what it is compared by.
+func (s *stream) settle() {
+	if s.broken {
+		return
+	}
+	s.fold.Settle()
+	s.state, s.noState = s.fold.State()
 }
 
 // add checks the stream's next event.
@@ -91,6 +100,9 @@ func (s *stream) add(e eventstore.Event, fed places, texts *references) []Fault 
 	var out []Fault
 	tell := func(f *Fault) {
 		if f != nil && !s.told[f.Kind] {
+			if s.told == nil {
+				s.told = map[string]bool{}
+			}
 			s.told[f.Kind] = true
 			out = append(out, *f)
 		}

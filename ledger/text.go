@@ -47,6 +47,21 @@ func (r *references) collect(e eventstore.Event, d domain.Event) {
 	})
 }
 
+// join adds what a later stream names.
+func (r *references) join(more references) {
+	r.faults = append(r.faults, more.faults...)
+	for _, d := range more.digests {
+		if _, ok := r.named[d]; ok {
+			continue
+		}
+		if r.named == nil {
+			r.named = map[eventstore.Digest]place{}
+		}
+		r.named[d] = more.named[d]
+		r.digests = append(r.digests, d)
+	}
+}
+
 // texts looks whether the texts are there and are those that the events name. An
 // erased one is as it should be.
 func (v *verification) texts(ctx context.Context, r references) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
@@ -89,14 +90,11 @@ func Verify(ctx context.Context, pool *projections.Pool, progress func(what stri
 		if err != nil {
 			return err
 		}
-		v := verification{s: s, rows: c, report: &r}
-		err = s.Walk(ctx, "", 0, func(p projections.Page) error {
-			if err := v.page(ctx, p); err != nil {
-				return err
-			}
-			progress("events", int(r.Events), int(max(of, r.Events)))
-			return nil
-		})
+		v := verification{s: s, rows: c, report: &r, progress: func() { progress("events", int(r.Events), int(max(of, r.Events))) }}
+		err = s.Walk(ctx, "", 0, func(p projections.Page) error { return v.page(ctx, p) })
+		if last := v.wait(); err == nil {
+			err = v.settle(ctx, last)
+		}
 		if err != nil {
 			return err
 		}
@@ -109,13 +107,16 @@ func Verify(ctx context.Context, pool *projections.Pool, progress func(what stri
 	return r, err
 }
 
-// verification is a pass on its way.
+// verification is a pass on its way. The database has one connection, the
+// snapshot's, and gives the next page and what the page before is compared with
+// while a page is folded beside it.
 type verification struct {
-	s      projections.Snapshot
-	rows   *projections.Comparison
-	report *Report
-	open   *stream
-	ended  []*stream // of this page
+	s        projections.Snapshot
+	rows     *projections.Comparison
+	report   *Report
+	progress func()
+	open     *stream      // the last page ended within it; of fold while one runs
+	folding  chan *folded // the page on its way; nil: none
 }
 
 func (v *verification) page(ctx context.Context, p projections.Page) error {
@@ -123,53 +124,61 @@ func (v *verification) page(ctx context.Context, p projections.Page) error {
 	if err != nil {
 		return err
 	}
-	var texts references
-	for _, e := range p.Events {
-		if v.open == nil || v.open.id != e.Stream {
-			v.end()
-			v.open = openStream(e.Stream)
-		}
-		v.report.Events++
-		for _, f := range v.open.add(e, fed, &texts) {
-			v.report.add(f)
+	before := v.wait()
+	p.Events = slices.Clone(p.Events) // they are valid during this call only
+	result := make(chan *folded, 1)
+	go func() { result <- v.fold(p, fed) }()
+	v.folding = result
+	return v.settle(ctx, before)
+}
+
+// wait returns the page that is being folded, when it is; nil if there is none.
+func (v *verification) wait() *folded {
+	if v.folding == nil {
+		return nil
+	}
+	f := <-v.folding
+	v.folding = nil
+	return f
+}
+
+// settle reports what a folded page showed and compares it with the database.
+func (v *verification) settle(ctx context.Context, f *folded) error {
+	if f == nil {
+		return nil
+	}
+	v.report.Events += f.events
+	for _, fault := range f.faults {
+		v.report.add(fault)
+	}
+	for _, s := range f.ended {
+		v.report.Streams++
+		if s.broken {
+			v.rows.Skip(s.id)
+		} else {
+			v.report.Rows += v.rows.Add(s.id, s.fold)
 		}
 	}
-	if p.Last {
-		v.end()
-	}
-	if err := v.texts(ctx, texts); err != nil {
+	if err := v.texts(ctx, f.texts); err != nil {
 		return err
 	}
-	if err := v.heads(ctx, p); err != nil {
+	if err := v.heads(ctx, f); err != nil {
 		return err
 	}
-	ds, err := v.rows.Page(ctx, p)
+	ds, err := v.rows.Page(ctx, f.page)
 	v.report.differ(ds)
+	if err == nil {
+		v.progress()
+	}
 	return err
 }
 
-// end keeps what is needed of a stream until the page's heads are read.
-func (v *verification) end() {
-	s := v.open
-	if s == nil {
-		return
-	}
-	v.open = nil
-	v.report.Streams++
-	if s.broken {
-		v.rows.Skip(s.id)
-	} else {
-		v.report.Rows += v.rows.Add(s.id, s.fold)
-	}
-	v.ended = append(v.ended, s)
-}
-
-func (v *verification) heads(ctx context.Context, p projections.Page) error {
-	heads, err := v.s.HeadsOf(ctx, p)
+func (v *verification) heads(ctx context.Context, f *folded) error {
+	heads, err := v.s.HeadsOf(ctx, f.page)
 	if err != nil {
 		return err
 	}
-	for _, s := range v.ended {
+	for _, s := range f.ended {
 		head, ok := heads[s.id]
 		delete(heads, s.id)
 		if !ok {
@@ -178,7 +187,6 @@ func (v *verification) heads(ctx context.Context, p projections.Page) error {
 			v.report.add(*f)
 		}
 	}
-	v.ended = v.ended[:0]
 	for id := range heads {
 		v.report.add(Fault{Stream: id, Kind: "head", Detail: "the stream has a head and no events"})
 	}
@@ -219,11 +227,10 @@ func (s *stream) verifyHead(h eventstore.Head) *Fault {
 	if s.broken || h.StateVersion != projections.StateVersion(s.id) {
 		return nil // told already; or another release wrote it, and readers fold afresh
 	}
-	state, err := s.fold.State()
-	if err != nil {
-		return fault("fold", "%v", err)
+	if s.noState != nil {
+		return fault("fold", "%v", s.noState)
 	}
-	if !sameJSON(state, h.State) {
+	if !sameJSON(s.state, h.State) {
 		return fault("fold", "the head's folded state is not what the events give")
 	}
 	return nil

@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -119,6 +120,41 @@ func TestUp(t *testing.T) {
 	documented(t, replicas[0])
 }
 
+// TestReleases: a release goes on where a later one only added, and says why it
+// does not where a later one took something away.
+func TestReleases(t *testing.T) {
+	s := newServer(t)
+	pool := pools(t, s.URL, 1)[0]
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	last := int64(count(t))
+	later := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later(`INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true), ($2, true)`, last+1, last+2)
+	later(`UPDATE schema_floor SET oldest = $1`, last)
+	check(t, pool, 0)
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Errorf("on a schema that was added to: %v", err)
+	}
+	later(`UPDATE schema_floor SET oldest = $1`, last+1)
+	_, err := migrations.Check(t.Context(), pool)
+	for _, err := range []error{err, migrations.Up(t.Context(), pool)} {
+		var old *migrations.TooOldError
+		if !errors.As(err, &old) || *old != (migrations.TooOldError{Newest: last, Oldest: last + 1}) {
+			t.Errorf("on a schema that something was taken from: %v", err)
+		}
+	}
+	var applied int64
+	if err := pool.QueryRow(t.Context(), `SELECT max(version_id) FROM goose_db_version`).Scan(&applied); err != nil || applied != last+2 {
+		t.Errorf("the schema is at %d now (%v)", applied, err)
+	}
+}
+
 // documented fails for a table of the event store without a comment and for a
 // CHECK whose name Postgres made up.
 func documented(t *testing.T, pool *pgxpool.Pool) {
@@ -126,7 +162,7 @@ func documented(t *testing.T, pool *pgxpool.Pool) {
 	rows, err := pool.Query(t.Context(), `
 		SELECT 'table without comment: ' || c.relname FROM pg_class c
 		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
-		  AND c.relname IN ('events', 'stream_heads', 'event_texts', 'feed', 'sequencer', 'sequencer_ticks', 'service_leases')
+		  AND c.relname IN ('events', 'stream_heads', 'event_texts', 'feed', 'sequencer', 'sequencer_ticks', 'service_leases', 'schema_floor')
 		  AND obj_description(c.oid, 'pg_class') IS NULL
 		UNION ALL
 		SELECT 'CHECK without a name of its own: ' || conname FROM pg_constraint

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
-	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
 // attemptRow is what .created says; written once.
@@ -115,23 +114,10 @@ type attemptKey struct {
 	AttemptID domain.AttemptID `json:"attempt_id"`
 }
 
-// AttemptChanges gives the rows that change with an attempt's new events. before
-// and after are the folded states around them.
-func AttemptChanges(before, after domain.Attempt, events []domain.Event, at time.Time) []eventstore.Change {
-	var out []eventstore.Change
+func attemptChanges(before, after domain.Attempt, events []domain.Event, at time.Time) []change {
+	var out []change
 	for _, e := range events {
-		switch e := e.(type) {
-		case domain.Created:
-			out = append(out, set("attempts", createdRow(e, at)))
-		case domain.Leased:
-			out = append(out, set("lease_index", leaseIndexRow{e.LeaseID, after.ID, e.RunnerID, e.Epoch, e.TokenSHA256}))
-		case domain.Progressed:
-			out = append(out, set("attempt_progress", progressRow{after.ID, e.Phase, e.Done, e.Total, ptr(e.Message), at}))
-		case domain.ArtifactCreated:
-			out = append(out, set("artifacts", artifactRowOf(after.ID, e, at)))
-		case domain.LogStored:
-			out = append(out, set("log_index", logRow{after.ID, e.Stream, e.Offset, e.Bytes, e.Key, e.ObjectBytes, e.SHA256}))
-		}
+		out = append(out, attemptEventChanges(after.ID, e, at)...)
 	}
 	if is := statusOf(after); before.Phase == domain.PhaseNone || !reflect.DeepEqual(statusOf(before), is) {
 		out = append(out, set("attempt_status", is))
@@ -140,10 +126,37 @@ func AttemptChanges(before, after domain.Attempt, events []domain.Event, at time
 	switch {
 	case is != nil:
 		if !reflect.DeepEqual(was, is) {
-			out = append(out, set("leases", is))
+			out = append(out, set("leases", *is))
 		}
 	case was != nil:
 		out = append(out, remove("leases", attemptKey{after.ID}))
+	}
+	return out
+}
+
+// attemptEventChanges are the rows that an event gives by itself.
+func attemptEventChanges(id domain.AttemptID, e domain.Event, at time.Time) []change {
+	switch e := e.(type) {
+	case domain.Created:
+		return []change{set("attempts", createdRow(e, at))}
+	case domain.Leased:
+		return []change{set("lease_index", leaseIndexRow{e.LeaseID, id, e.RunnerID, e.Epoch, e.TokenSHA256})}
+	case domain.Progressed:
+		return []change{set("attempt_progress", progressRow{id, e.Phase, e.Done, e.Total, ptr(e.Message), at})}
+	case domain.ArtifactCreated:
+		return []change{set("artifacts", artifactRowOf(id, e, at))}
+	case domain.LogStored:
+		return []change{set("log_index", logRow{id, e.Stream, e.Offset, e.Bytes, e.Key, e.ObjectBytes, e.SHA256})}
+	}
+	return nil
+}
+
+// attemptStateChanges are the rows that an attempt's state gives, whatever they
+// were before.
+func attemptStateChanges(a domain.Attempt) []change {
+	out := []change{set("attempt_status", statusOf(a))}
+	if l := leaseOf(a); l != nil {
+		out = append(out, set("leases", *l))
 	}
 	return out
 }

@@ -2,10 +2,13 @@ package projections
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -51,9 +54,21 @@ type Comparison struct {
 type tableRows struct {
 	eventstore.Table
 	cursor   string
-	ahead    []row // read, and of a later page
+	ahead    []heldRow // read, and of a later page
 	finished bool
-	want     []row
+	want     []wantedRow
+}
+
+// wantedRow is a row that the events of a stream give.
+type wantedRow struct {
+	stream string
+	foldedRow
+}
+
+// heldRow is a row that a table has.
+type heldRow struct {
+	stream, spelling string
+	place            string // its ctid; the snapshot keeps it
 }
 
 // row is a row of a stream, in the database's own spelling of JSON.
@@ -68,7 +83,7 @@ func (s Snapshot) Compare(ctx context.Context, tables []eventstore.Table, after 
 	for _, t := range tables {
 		r := &tableRows{Table: t, cursor: pgx.Identifier{"rows of " + t.Name}.Sanitize()}
 		// A utility statement takes no parameters.
-		sql := fmt.Sprintf(`DECLARE %s NO SCROLL CURSOR FOR SELECT x.stream, (to_jsonb(x) - 'stream')::text FROM %s x WHERE x.stream COLLATE "C" > '%s' ORDER BY x.stream COLLATE "C"`,
+		sql := fmt.Sprintf(`DECLARE %s NO SCROLL CURSOR FOR SELECT x.ctid, x.* FROM %s x WHERE x.stream COLLATE "C" > '%s' ORDER BY x.stream COLLATE "C"`,
 			r.cursor, pgx.Identifier{t.Name}.Sanitize(), strings.ReplaceAll(string(after), "'", "''"))
 		if _, err := s.tx.Exec(ctx, sql); err != nil {
 			return nil, readError(t.Name, err)
@@ -80,10 +95,14 @@ func (s Snapshot) Compare(ctx context.Context, tables []eventstore.Table, after 
 
 // Add says what the rows of a stream of this page must be, and returns how many.
 func (c *Comparison) Add(stream eventstore.StreamID, f *StreamFold) (rows int64) {
-	for _, t := range c.tables {
-		for _, r := range f.Rows(t.Name) {
-			t.want = append(t.want, row{string(stream), string(r)})
-			rows++
+	f.Settle()
+	for _, r := range f.told {
+		for _, t := range c.tables {
+			if t.Name == r.table {
+				t.want = append(t.want, wantedRow{string(stream), r})
+				rows++
+				break
+			}
 		}
 	}
 	return rows
@@ -101,18 +120,101 @@ func (c *Comparison) Page(ctx context.Context, p Page) ([]Difference, error) {
 		if err != nil {
 			return nil, err
 		}
-		want, unfit, err := canonical(ctx, c.s.tx, t.Name, t.want)
+		ds, err := c.differences(ctx, t.Name, t.want, got)
 		if err != nil {
 			return nil, err
 		}
+		clear(t.want)
 		t.want = t.want[:0]
-		skipped := maps.Clone(c.skipped)
-		for _, d := range unfit {
-			skipped[d.Stream] = true
-		}
-		out = append(append(out, unfit...), differ(t.Name, want, got, skipped)...)
+		out = append(out, ds...)
 	}
 	clear(c.skipped)
+	return out, nil
+}
+
+// differences compares a table's rows of the page. Those that are spelled alike are
+// the same; about all others the database says how it spells them.
+func (c *Comparison) differences(ctx context.Context, table string, want []wantedRow, got []heldRow) ([]Difference, error) {
+	want, got = c.unlike(want, got)
+	if len(want) == 0 && len(got) == 0 {
+		return nil, nil
+	}
+	have, err := spelledOut(ctx, c.s.tx, table, got)
+	if err != nil {
+		return nil, err
+	}
+	texts := make([]row, len(want))
+	for i, w := range want {
+		texts[i] = row{w.stream, string(rowJSON(table, w.row))}
+	}
+	must, unfit, err := canonical(ctx, c.s.tx, table, texts)
+	if err != nil {
+		return nil, err
+	}
+	skipped := maps.Clone(c.skipped)
+	for _, d := range unfit {
+		skipped[d.Stream] = true
+	}
+	return append(unfit, differ(table, must, have, skipped)...), nil
+}
+
+// unlike leaves out the rows that are on both sides, and those of streams that are skipped.
+func (c *Comparison) unlike(want []wantedRow, got []heldRow) ([]wantedRow, []heldRow) {
+	type spelled struct{ stream, spelling string }
+	unmatched := make(map[spelled]int, len(want))
+	for _, w := range want {
+		if w.spelling != "" {
+			unmatched[spelled{w.stream, w.spelling}]++
+		}
+	}
+	var others []heldRow
+	for _, g := range got {
+		key := spelled{g.stream, g.spelling}
+		switch {
+		case unmatched[key] > 0:
+			unmatched[key]--
+		case !c.skipped[g.stream]:
+			others = append(others, g)
+		}
+	}
+	var missing []wantedRow
+	for _, w := range want {
+		key := spelled{w.stream, w.spelling}
+		if w.spelling == "" || unmatched[key] > 0 {
+			unmatched[key]--
+			missing = append(missing, w)
+		}
+	}
+	return missing, others
+}
+
+// spelledOut returns rows of a table as the database spells them.
+func spelledOut(ctx context.Context, tx pgx.Tx, table string, rows []heldRow) ([]row, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	places := make([]string, len(rows))
+	for i, r := range rows {
+		places[i] = r.place
+	}
+	got, err := tx.Query(ctx, fmt.Sprintf(`SELECT x.ctid::text, (to_jsonb(x) - 'stream')::text FROM %s x WHERE x.ctid = ANY($1::text[]::tid[])`,
+		pgx.Identifier{table}.Sanitize()), places)
+	if err != nil {
+		return nil, readError(table, err)
+	}
+	texts := make(map[string]string, len(rows))
+	var place, text string
+	if _, err := pgx.ForEachRow(got, []any{&place, &text}, func() error { texts[place] = text; return nil }); err != nil {
+		return nil, readError(table, err)
+	}
+	out := make([]row, len(rows))
+	for i, r := range rows {
+		text, ok := texts[r.place]
+		if !ok {
+			return nil, readError(table, fmt.Errorf("the row at %s is gone within the snapshot", r.place))
+		}
+		out[i] = row{r.stream, text}
+	}
 	return out, nil
 }
 
@@ -140,13 +242,11 @@ func differ(table string, want, got []row, skipped map[string]bool) []Difference
 }
 
 // fetch returns a table's rows of the page.
-func (c *Comparison) fetch(ctx context.Context, t *tableRows, p Page) ([]row, error) {
+func (c *Comparison) fetch(ctx context.Context, t *tableRows, p Page) ([]heldRow, error) {
 	for !t.finished && (len(t.ahead) == 0 || p.holds(eventstore.StreamID(t.ahead[len(t.ahead)-1].stream))) {
-		rows, err := c.s.tx.Query(ctx, fmt.Sprintf("FETCH %d FROM %s", rowsAhead, t.cursor), pgx.QueryExecModeExec)
-		if err != nil {
-			return nil, readError(t.Name, err)
-		}
-		more, err := collectRows(rows)
+		// Past pgx, which asks for text where a statement is not prepared.
+		rows := c.s.tx.Conn().PgConn().ExecParams(ctx, fmt.Sprintf("FETCH %d FROM %s", rowsAhead, t.cursor), nil, nil, nil, []int16{pgx.BinaryFormatCode})
+		more, err := collectHeld(rows, t.Columns)
 		if err != nil {
 			return nil, readError(t.Name, err)
 		}
@@ -157,8 +257,38 @@ func (c *Comparison) fetch(ctx context.Context, t *tableRows, p Page) ([]row, er
 		n++
 	}
 	got := t.ahead[:n:n]
-	t.ahead = append([]row(nil), t.ahead[n:]...)
+	t.ahead = slices.Clone(t.ahead[n:])
 	return got, nil
+}
+
+// collectHeld reads rows whose first column is their place.
+func collectHeld(rows *pgconn.ResultReader, columns []string) (out []heldRow, err error) {
+	var r reading
+	var b []byte
+	for rows.NextRow() {
+		if r.fields == nil {
+			if r = readingOf(rows.FieldDescriptions(), 1, columns); r.stream < 0 {
+				_, err := rows.Close()
+				return nil, errors.Join(errors.New("the table has no column stream"), err)
+			}
+		}
+		values := rows.Values()
+		h := heldRow{stream: string(values[r.stream]), place: placeOf(values[0])}
+		var ok bool
+		if b, ok = r.spell(b[:0], values); ok {
+			h.spelling = string(b)
+		}
+		out = append(out, h)
+	}
+	_, err = rows.Close()
+	return out, err
+}
+
+// placeOf writes a ctid as text: a block, and a line within it.
+func placeOf(ctid []byte) string {
+	b := strconv.AppendUint([]byte{'('}, uint64(binary.BigEndian.Uint32(ctid)), 10)
+	b = strconv.AppendUint(append(b, ','), uint64(binary.BigEndian.Uint16(ctid[4:])), 10)
+	return string(append(b, ')'))
 }
 
 func collectRows(rows pgx.Rows) ([]row, error) {

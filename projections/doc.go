@@ -5,10 +5,11 @@
 // The tables are inline: commands write a model's rows in the same append as the
 // events, because commands decide on them and callers read their own writes. The
 // same Changes functions feed Check, which compares what a fold gives with what
-// stands in the tables, and Rebuild, which writes the rows anew where they differ.
-// Both pass over events and rows once, in the order of streams, page by page. A
-// row belongs to one stream and holds nothing but what the stream's events say: no
-// clock, no configuration.
+// stands in the tables, and Rebuild, which writes the rows anew where they
+// differ. Both pass over events and rows once, in the order of streams, page by
+// page, and compare rows by their spelling (spelling.go); where two differ in
+// it, the database says whether they differ. A row belongs to one stream and
+// holds nothing but what the stream's events say: no clock, no configuration.
 //
 // A new model is one file here, a table in a migration, an entry in Tables, and a
 // call in the Changes of its aggregate. runner_liveness is not a projection.

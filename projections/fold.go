@@ -1,12 +1,10 @@
 package projections
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
@@ -14,28 +12,30 @@ import (
 )
 
 // StreamFold folds one stream's events into the rows that the inline tables must
-// hold for it, with the same functions that commands use.
+// hold for it, with the same functions that commands use. It holds the rows as
+// values: what a row is compared with decides whether it is ever written out.
 type StreamFold struct {
 	stream eventstore.StreamID
-	apply  func(e domain.Event, at eventstore.Event) ([]eventstore.Change, error)
+	apply  func(e domain.Event, at eventstore.Event) ([]change, error)
 	state  func() any
-	rows   map[string]map[string]json.RawMessage // table → key → row
+	last   func() []change           // rows that the state alone gives; nil: none
+	rows   map[string]map[string]any // table → key → row
+	folded bool                      // an event was applied
+	told   []foldedRow               // what all gives, until the next event
 }
 
-// keyColumns are the key columns by table.
-var keyColumns = sync.OnceValue(func() map[string][]string {
-	keys := map[string][]string{}
-	for _, t := range Tables() {
-		keys[t.Name] = t.Key
-	}
-	return keys
-})
+// foldedRow is a row that a stream's events give.
+type foldedRow struct {
+	table    string
+	row      any
+	spelling string // see spell; "" where it has none
+}
 
 // folding binds an aggregate's evolve and changes to one state.
-func folding[S any](evolve func(S, domain.Event, time.Time) (S, error),
-	changes func(before, after S, events []domain.Event, at time.Time) []eventstore.Change) (func(domain.Event, eventstore.Event) ([]eventstore.Change, error), func() any) {
+func folding[S any](f *StreamFold, evolve func(S, domain.Event, time.Time) (S, error),
+	changes func(before, after S, events []domain.Event, at time.Time) []change) {
 	var state S
-	apply := func(d domain.Event, e eventstore.Event) ([]eventstore.Change, error) {
+	f.apply = func(d domain.Event, e eventstore.Event) ([]change, error) {
 		before := state
 		after, err := evolve(before, d, e.Time)
 		if err != nil {
@@ -44,26 +44,47 @@ func folding[S any](evolve func(S, domain.Event, time.Time) (S, error),
 		state = after
 		return changes(before, after, []domain.Event{d}, e.Time), nil
 	}
-	return apply, func() any { return state }
+	f.state = func() any { return state }
+}
+
+// foldingAttempt is folding for attempts, the many. The rows that follow from the
+// state are made of the last state, not at every event; a damaged stream that
+// goes on under another id leaves behind those of the id before.
+func foldingAttempt(f *StreamFold) {
+	var state domain.Attempt
+	f.apply = func(d domain.Event, e eventstore.Event) (out []change, err error) {
+		after, err := domain.EvolveAttempt(state, d, e.Time)
+		if err != nil {
+			return nil, err
+		}
+		if f.folded && state.ID != after.ID {
+			out = attemptStateChanges(state)
+		}
+		state = after
+		return append(out, attemptEventChanges(after.ID, d, e.Time)...), nil
+	}
+	f.state = func() any { return state }
+	f.last = func() []change { return attemptStateChanges(state) }
 }
 
 // NewStreamFold begins the fold of a stream. A stream of an unknown kind is an
 // error: this release cannot say what its rows should be.
 func NewStreamFold(stream eventstore.StreamID) (*StreamFold, error) {
-	f := &StreamFold{stream: stream, rows: map[string]map[string]json.RawMessage{}}
+	f := &StreamFold{stream: stream, rows: map[string]map[string]any{}}
 	kind, _, _ := strings.Cut(string(stream), "/")
 	switch kind {
 	case "attempt":
-		f.apply, f.state = folding(domain.EvolveAttempt, AttemptChanges)
+		foldingAttempt(f)
 	case "runner":
-		f.apply, f.state = folding(domain.EvolveRunner, RunnerChanges)
+		folding(f, domain.EvolveRunner, runnerChanges)
 	case "token":
-		f.apply, f.state = folding(domain.EvolveToken, TokenChanges)
+		folding(f, domain.EvolveToken, tokenChanges)
 	case "enrolment":
-		f.apply, f.state = folding(domain.EvolveEnrolment, EnrolmentChanges)
+		folding(f, domain.EvolveEnrolment, enrolmentChanges)
+	case "bundle":
+		folding(f, domain.EvolveBundle, bundleChanges)
 	case "service":
-		f.apply, f.state = folding(domain.EvolveService,
-			func(_, _ domain.Service, _ []domain.Event, _ time.Time) []eventstore.Change { return nil })
+		folding(f, domain.EvolveService, func(_, _ domain.Service, _ []domain.Event, _ time.Time) []change { return nil })
 	default:
 		return nil, fmt.Errorf("stream %s is of a kind that this release does not know; upgrade before checking", stream)
 	}
@@ -85,45 +106,51 @@ func (f *StreamFold) Apply(d domain.Event, e eventstore.Event) error {
 	if err != nil {
 		return fmt.Errorf("fold %s version %d: %w", e.Stream, e.Version, err)
 	}
+	f.folded, f.told = true, nil
 	for _, c := range changes {
-		key, err := f.key(c)
-		if err != nil {
-			return err
+		key := keyOf(c)
+		if f.rows[c.table] == nil {
+			f.rows[c.table] = map[string]any{}
 		}
-		if f.rows[c.Table] == nil {
-			f.rows[c.Table] = map[string]json.RawMessage{}
-		}
-		if c.Delete {
-			delete(f.rows[c.Table], key)
+		if c.delete {
+			delete(f.rows[c.table], key)
 		} else {
-			f.rows[c.Table][key] = c.Row
+			f.rows[c.table][key] = c.row
 		}
 	}
 	return nil
 }
 
-// key is the row's key as text, for the fold's own map. It reads no further than
-// to the last key member: rows begin with their keys.
-func (f *StreamFold) key(c eventstore.Change) (string, error) {
-	keys := keyColumns()[c.Table]
-	parts := make([]string, len(keys))
-	d := json.NewDecoder(bytes.NewReader(c.Row))
-	_, err := d.Token() // {
-	for found := 0; err == nil && found < len(keys) && d.More(); {
-		var name json.Token
-		var value json.RawMessage
-		if name, err = d.Token(); err == nil {
-			err = d.Decode(&value)
-		}
-		if i := slices.Index(keys, fmt.Sprint(name)); i >= 0 {
-			parts[i] = string(value)
-			found++
+// Settle makes ready what a comparison asks for, so that this can be done beside
+// other folds. It changes nothing that can be seen.
+func (f *StreamFold) Settle() {
+	if f.told == nil {
+		f.told = f.all()
+	}
+}
+
+// all are the rows that the tables must hold for the stream.
+func (f *StreamFold) all() []foldedRow {
+	out := make([]foldedRow, 0, 8)
+	add := func(table string, row any) {
+		out = append(out, foldedRow{table, row, spell(row)})
+	}
+	var last []change
+	if f.last != nil && f.folded {
+		last = f.last()
+	}
+	for _, c := range last {
+		add(c.table, c.row)
+	}
+	for table, rows := range f.rows {
+		newer := slices.IndexFunc(last, func(c change) bool { return c.table == table })
+		for key, row := range rows {
+			if newer < 0 || key != keyOf(last[newer]) {
+				add(table, row)
+			}
 		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("row of %s: %w", c.Table, err)
-	}
-	return strings.Join(parts, "\x00"), nil
+	return out
 }
 
 // State is the folded state as a head would carry it.
@@ -137,9 +164,12 @@ func (f *StreamFold) State() (json.RawMessage, error) {
 
 // Rows returns the rows that a table must hold for this stream.
 func (f *StreamFold) Rows(table string) []json.RawMessage {
-	out := make([]json.RawMessage, 0, len(f.rows[table]))
-	for _, r := range f.rows[table] {
-		out = append(out, r)
+	f.Settle()
+	out := []json.RawMessage{}
+	for _, r := range f.told {
+		if r.table == table {
+			out = append(out, rowJSON(table, r.row))
+		}
 	}
 	return out
 }
@@ -155,6 +185,8 @@ func StateVersion(stream eventstore.StreamID) int {
 		return domain.RunnerStateVersion
 	case "token", "enrolment":
 		return domain.TokenStateVersion
+	case "bundle":
+		return domain.BundleStateVersion
 	case "service":
 		return domain.ServiceStateVersion
 	}

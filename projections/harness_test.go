@@ -128,6 +128,10 @@ func (b *bench) populate(n int) []domain.AttemptID {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	found := domain.ScrubFailed{AttemptID: ids[0], Key: "k", Problem: domain.ScrubMissing, SHA256: sha("k")}
+	if _, err := b.s.NoteScrub(b.t.Context(), commands.Scrubber(), found, func(context.Context) (string, error) { return "", nil }); err != nil {
+		b.t.Fatal(err)
+	}
 	return ids
 }
 

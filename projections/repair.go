@@ -178,8 +178,9 @@ func foldsOf(ctx context.Context, tx pgx.Tx, streams []string) (map[string]*open
 	}
 	defer rows.Close()
 	out := make(map[string]*openStream, len(streams))
+	var r eventReader
 	for rows.Next() {
-		e, err := scanEvent(rows)
+		e, err := r.scan(rows)
 		if err != nil {
 			return nil, readError("events", err)
 		}

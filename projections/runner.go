@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
-	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
 // runnerRow is a runner as it registered last.
@@ -34,9 +33,8 @@ type runnerStatusRow struct {
 	Status   domain.RunnerStatus `json:"status"`
 }
 
-// RunnerChanges gives the rows that change with a runner's new events.
-func RunnerChanges(before, after domain.Runner, events []domain.Event, at time.Time) []eventstore.Change {
-	var out []eventstore.Change
+func runnerChanges(before, after domain.Runner, events []domain.Event, at time.Time) []change {
+	var out []change
 	for _, e := range events {
 		if e, ok := e.(domain.RunnerRegistered); ok {
 			out = append(out, set("runners", runnerRow{
@@ -77,17 +75,15 @@ type enrolmentRow struct {
 	RevokedAt   *time.Time         `json:"revoked_at"`
 }
 
-// TokenChanges gives the row of a token.
-func TokenChanges(_, t domain.Token, _ []domain.Event, _ time.Time) []eventstore.Change {
-	return []eventstore.Change{set("tokens", tokenRow{
+func tokenChanges(_, t domain.Token, _ []domain.Event, _ time.Time) []change {
+	return []change{set("tokens", tokenRow{
 		TokenID: t.TokenID, Name: t.Name, Role: t.Role, Pool: ptr(t.Pool), RunnerID: t.RunnerID, SHA256: t.SHA256,
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt,
 	})}
 }
 
-// EnrolmentChanges gives the row of an enrolment.
-func EnrolmentChanges(_, n domain.Enrolment, _ []domain.Event, _ time.Time) []eventstore.Change {
-	return []eventstore.Change{set("enrolments", enrolmentRow{
+func enrolmentChanges(_, n domain.Enrolment, _ []domain.Event, _ time.Time) []change {
+	return []change{set("enrolments", enrolmentRow{
 		EnrolmentID: n.EnrolmentID, Pool: n.Pool, SHA256: n.SHA256, CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt,
 		UsedBy: ptr(n.UsedBy), RevokedAt: n.RevokedAt,
 	})}

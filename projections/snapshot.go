@@ -118,8 +118,9 @@ const selectEvents = `
 
 func collectEvents(rows pgx.Rows, into []eventstore.Event) ([]eventstore.Event, error) {
 	defer rows.Close()
+	var r eventReader
 	for rows.Next() {
-		e, err := scanEvent(rows)
+		e, err := r.scan(rows)
 		if err != nil {
 			return nil, readError("events", err)
 		}
@@ -129,16 +130,4 @@ func collectEvents(rows pgx.Rows, into []eventstore.Event) ([]eventstore.Event, 
 		return nil, readError("events", err)
 	}
 	return into, nil
-}
-
-func scanEvent(rows pgx.Rows) (eventstore.Event, error) {
-	var e eventstore.Event
-	var command, prev, hash []byte
-	err := rows.Scan(&e.EventID, &e.Stream, &e.Version, &e.Type, &e.Schema, &e.Time, &e.CommandID, &command, &e.Cause,
-		&e.Actor.Kind, &e.Actor.ID, &e.Actor.Role, &e.Actor.Auth, &e.OperationID, &e.PlanNodeID, &e.TraceParent, &e.Payload, &prev, &hash, &e.Position)
-	copy(e.CommandDigest[:], command)
-	copy(e.PrevHash[:], prev)
-	copy(e.Hash[:], hash)
-	e.Time = e.Time.UTC()
-	return e, err
 }

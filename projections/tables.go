@@ -1,8 +1,6 @@
 package projections
 
 import (
-	"encoding/json"
-	"fmt"
 	"reflect"
 	"time"
 
@@ -23,6 +21,7 @@ func Tables() []eventstore.Table {
 		table[logRow]("log_index", "attempt_id", "log_stream", "log_offset"),
 		table[tokenRow]("tokens", "token_id"),
 		table[enrolmentRow]("enrolments", "enrolment_id"),
+		table[findingRow]("scrub_findings", "attempt_id", "object_key"),
 	}
 }
 
@@ -34,22 +33,6 @@ func table[R any](name string, key ...string) eventstore.Table {
 		cols[i] = t.Field(i).Tag.Get("json")
 	}
 	return eventstore.Table{Name: name, Key: key, Columns: cols}
-}
-
-// set is a change that writes a row.
-func set(table string, row any) eventstore.Change {
-	b, err := json.Marshal(row)
-	if err != nil {
-		panic(fmt.Sprintf("row of %s: %v", table, err)) // row types hold nothing that cannot be marshalled
-	}
-	return eventstore.Change{Table: table, Row: b}
-}
-
-// remove is a change that deletes the row with this key.
-func remove(table string, key any) eventstore.Change {
-	c := set(table, key)
-	c.Delete = true
-	return c
 }
 
 // ptr is nil for the zero value: columns that may be absent are null, never "".

@@ -118,6 +118,17 @@ func ForbidNewPrivileges() error {
 	return nil
 }
 
+// ForbidTracing keeps other processes of the same user out of the calling
+// process: they can neither trace it nor read its memory, environment or
+// descriptors under /proc, and it dumps no core. Root still can. What it executes
+// is open again, as its user's processes are.
+func ForbidTracing() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid tracing: %w", err)
+	}
+	return nil
+}
+
 // BecomeSubreaper makes the calling process the parent of every orphan below it.
 func BecomeSubreaper() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

@@ -44,11 +44,41 @@ func act(name string) int {
 			}
 		}
 		return 0
+	case "talkative":
+		return talkative()
 	case "report":
 		return reportSelf()
 	default:
 		return 99
 	}
+}
+
+// talkative says as much as the protocol lets it, of what encoding may widen.
+func talkative() int {
+	await := func(name string) {
+		for {
+			if _, err := os.Stat(name); err == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	c := executor.NewControl(os.NewFile(executor.ControlFD, "control"))
+	fmt.Println("ready")
+	await("go")
+	detail := json.RawMessage(`"` + strings.Repeat("<", 16_000) + `"`)
+	for i := range executor.MaxEvidence {
+		err := c.Evidence(executor.Evidence{Name: fmt.Sprint(i), EvidenceType: "log_check", Result: "passed", ObservedAt: time.Now(), Detail: detail})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 3
+		}
+	}
+	if err := os.WriteFile("said", nil, 0o600); err != nil {
+		return 4
+	}
+	await("never")
+	return 0
 }
 
 func kit(_ context.Context, t executor.Task, c *executor.Control) executor.Outcome {

@@ -62,8 +62,8 @@ func prepareShim() error {
 		return err
 	}
 	// Keeps the executor, which may be the same user, from tracing the shim.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("forbid tracing: %w", err)
+	if err := isolation.ForbidTracing(); err != nil {
+		return err
 	}
 	return isolation.BecomeSubreaper()
 }

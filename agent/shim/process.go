@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/platform-core/execution-plane-service/agent/executor"
 	"github.com/platform-core/execution-plane-service/agent/isolation"
 )
@@ -97,6 +99,7 @@ type Process struct {
 
 // Extend moves the deadline to until; an earlier one than before has no effect.
 func (p *Process) Extend(until isolation.BootTime) error {
+	p.wake()
 	err := p.send(order{Extend: &extendOrder{Until: until}})
 	if err == nil {
 		p.guard.extend(until.Add(p.endsWithin(p.budget)))
@@ -116,7 +119,16 @@ func (p *Process) Stop(ladder Ladder, note string) error {
 		s.Ladder, budget = &ladder, ladder.Budget()
 	}
 	p.guard.stop(isolation.BootNow().Add(orderTimeout + p.endsWithin(budget)))
+	p.wake()
 	return p.send(order{Stop: s})
+}
+
+// wake lets a shim go on that an executor of the same user has stopped by a
+// signal; one that runs does not notice. What stops it again and again meets the
+// guard.
+func (p *Process) wake() {
+	// It cannot be another process: its number is kept until it is waited for.
+	_ = p.cmd.Process.Signal(unix.SIGCONT)
 }
 
 // endsWithin is how long a sound shim may need from the beginning of a stop to
@@ -150,6 +162,7 @@ func (p *Process) Wait() Result {
 // Close frees what is left. A tree that still runs is killed first, as if the
 // agent had died with an empty ladder.
 func (p *Process) Close() error {
+	p.queue.drop()
 	select {
 	case <-p.done:
 	default:
@@ -158,18 +171,17 @@ func (p *Process) Close() error {
 		}
 		<-p.done
 	}
-	p.queue.drop()
 	return errors.Join(p.Stdout.Close(), p.Stderr.Close())
 }
 
 // abandon closes the order pipe, which the shim takes as the agent's death,
 // and waits for it.
 func (p *Process) abandon() {
+	p.queue.drop()
 	p.mu.Lock()
 	p.orders.Close()
 	p.mu.Unlock()
 	<-p.done
-	p.queue.drop()
 	p.Stdout.Close()
 	p.Stderr.Close()
 }
@@ -265,7 +277,7 @@ func (p *Process) take(r report) {
 		if m.Outcome != nil {
 			res.Outcome = m.Outcome
 		}
-		p.queue.add(m)
+		p.queue.add(r.Message, m.Progress != nil)
 	case r.Violation != nil:
 		if res.Violation == nil {
 			res.Violation = r.Violation

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,14 +29,18 @@ func newReporter(w io.Writer) *reporter {
 }
 
 func (r *reporter) send(rep report) {
-	line, err := json.Marshal(rep)
-	if err != nil {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	// Escaping would make six bytes of one, and the queue six times as long as
+	// the protocol lets it be.
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(rep); err != nil {
 		fmt.Fprintf(os.Stderr, "shim: encode a report: %v\n", err)
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.queue = append(r.queue, append(line, '\n'))
+	r.queue = append(r.queue, bytes.Clone(line.Bytes()))
 	r.wake.Signal()
 }
 
@@ -59,10 +64,11 @@ func (r *reporter) run(w io.Writer) {
 		batch, ended := r.queue, r.ended
 		r.queue = nil
 		r.mu.Unlock()
-		for _, line := range batch {
+		for i, line := range batch {
 			if broken {
 				break
 			}
+			batch[i] = nil // what is written is not kept
 			_, err := w.Write(line)
 			broken = err != nil
 		}

@@ -20,6 +20,11 @@ import (
 // does not read is stopped or starved; its own deadline still holds.
 const orderTimeout = 30 * time.Second
 
+// memoryLimit is from where on the shim collects its garbage eagerly. What it may
+// have to hold is executor.MaxBytes of messages that the agent does not read, so
+// that a whole shim stays below 96 MiB; usually it has a fifth of that.
+const memoryLimit = "48MiB"
+
 // Start starts a shim and orders it to launch the executor. An error means
 // that nothing was launched. Whether the launch itself succeeded is in
 // Wait's Result; a ctx that ends before the order is given prevents it, and
@@ -106,7 +111,7 @@ func spawn(c Config) (*Process, *os.File, error) {
 	cmd.Dir = "/"
 	// Nothing of the agent's environment: it may hold the agent's own tokens,
 	// and the shim's environment can be read by the executor's user.
-	cmd.Env = []string{"PATH=" + DefaultPath, "LANG=" + DefaultLang, "GOMAXPROCS=2"}
+	cmd.Env = []string{"PATH=" + DefaultPath, "LANG=" + DefaultLang, "GOMAXPROCS=2", "GOMEMLIMIT=" + memoryLimit}
 	cmd.Stdin, cmd.Stdout = ordersOut, reportsIn
 	cmd.ExtraFiles = []*os.File{stdoutIn, stderrIn}
 	last := &tail{to: c.Diagnostics}
@@ -125,7 +130,7 @@ func spawn(c Config) (*Process, *os.File, error) {
 	p := &Process{
 		Stdout: out, Stderr: errs, logs: []*logPipe{out, errs},
 		dir: c.Dir, cmd: cmd, diagnostics: last, orders: ordersIn,
-		queue: newQueue(), started: make(chan struct{}), done: make(chan struct{}),
+		queue: newQueue(c.Dir, func(text string) { fmt.Fprintln(last, text) }), started: make(chan struct{}), done: make(chan struct{}),
 		budget: c.Ladder.Budget(), reapTimeout: c.ReapTimeout,
 	}
 	p.guard = newGuard(c.Deadline.Add(p.endsWithin(c.Ladder.Budget())), func() { _ = cmd.Process.Kill() })

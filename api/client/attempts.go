@@ -184,3 +184,9 @@ func (c *Client) Abort(ctx context.Context, key domain.CommandID, id domain.Atte
 func (c *Client) Requeue(ctx context.Context, key domain.CommandID, id domain.AttemptID, reason string) (wire.Attempt, error) {
 	return post[wire.Attempt](ctx, c, key, attemptPath(id, "/requeue"), wire.ReasonRequest{Reason: reason})
 }
+
+// SealIncomplete ends a finalizing attempt with what the ledger knows, while its
+// bytes or object storage are away. An attempt that has ended comes back as it is.
+func (c *Client) SealIncomplete(ctx context.Context, key domain.CommandID, id domain.AttemptID, reason string) (wire.Attempt, error) {
+	return post[wire.Attempt](ctx, c, key, attemptPath(id, "/seal-incomplete"), wire.ReasonRequest{Reason: reason})
+}

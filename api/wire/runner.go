@@ -136,6 +136,9 @@ type LeaseVerdict struct {
 	Status  string         `json:"status"`         // ok, gone (410), stale (409), refused (400, 403, 404, 422), unavailable (repeat)
 	Code    string         `json:"code,omitempty"` // of the error, where not ok
 	Stop    *Stop          `json:"stop,omitempty"`
+	// FlushSeconds is how often this attempt's log is to be sent while somebody
+	// follows it; 0: as often as the answer says for all.
+	FlushSeconds int `json:"flush_seconds,omitempty"`
 }
 
 // StartRequest is the body of POST /v1/leases/{id}/start.
@@ -154,6 +157,8 @@ type Started struct {
 type LogAnswer struct {
 	Stream string `json:"stream"`
 	Offset int64  `json:"offset"` // content bytes stored
+	// FlushSeconds is as in LeaseVerdict.
+	FlushSeconds int `json:"flush_seconds,omitempty"`
 }
 
 // ArtifactRequest is the body of POST /v1/leases/{id}/artifacts. The first call

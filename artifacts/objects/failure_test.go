@@ -49,7 +49,7 @@ func every(ctx context.Context, b *objects.Bucket) map[string]error {
 	return map[string]error{
 		"put": put(ctx, b, "k", []byte("x")), "get": getErr, "stat": statErr,
 		"verify": b.Verify(ctx, "k", 1, bundle.Sum([]byte("x"))), "delete": b.Delete(ctx, "k"),
-		"health": b.Health(ctx), "ensure": b.EnsureBucket(ctx),
+		"health": b.Health(ctx), "ensure": b.EnsureBucket(ctx), "probe": b.Probe(ctx),
 	}
 }
 
@@ -300,5 +300,37 @@ func TestSpool(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// A probe that was answered once needs no right to write any more, and believes no
+// other bytes.
+func TestProbeReadsFirst(t *testing.T) {
+	server := s3test.Server(t)
+	b := server.Bucket("test")
+	if err := b.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	page := "what was stored can be read\n"
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+		fmt.Fprint(w, page)
+	}))
+	t.Cleanup(proxy.Close)
+	reader, err := objects.Open(objects.Config{Endpoint: strings.TrimPrefix(proxy.URL, "http://"), Bucket: "test", AccessKey: "a", SecretKey: "s", Region: "us-east-1", PathStyle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reader.Close)
+	if err := reader.Probe(t.Context()); err != nil {
+		t.Errorf("who may only read: %v", err)
+	}
+	page = "<html>back soon</html>"
+	if err := reader.Probe(t.Context()); !errors.Is(err, objects.ErrUnavailable) {
+		t.Errorf("a page in its place: %v", err)
 	}
 }

@@ -19,22 +19,25 @@ var version = "1.0.0"
 type cli struct {
 	Global
 
-	Demo     demoCmd     `cmd:"" help:"Start everything on this machine, run four real jobs, and verify the ledger."`
-	Serve    serveCmd    `cmd:"" help:"Run the service."`
-	Runner   runnerCmd   `cmd:"" help:"Run a runner, or enrol one."`
-	Submit   submitCmd   `cmd:"" help:"Submit a JobSpec, show its progress, and wait for its result."`
-	Validate validateCmd `cmd:"" help:"Say what would come of a JobSpec; nothing is written."`
-	Get      getCmd      `cmd:"" help:"Show one attempt, and its result once it has ended."`
-	List     listCmd     `cmd:"" help:"List attempts, the newest first."`
-	Watch    watchCmd    `cmd:"" help:"Follow an attempt until it ends."`
-	Logs     logsCmd     `cmd:"" help:"Print an attempt's log."`
-	Cancel   cancelCmd   `cmd:"" help:"Ask for an attempt's end."`
-	Events   eventsCmd   `cmd:"" help:"Print an attempt's events, or the whole feed."`
-	Explain  explainCmd  `cmd:"" help:"Say why an attempt is where it is."`
-	Verify   verifyCmd   `cmd:"" help:"Prove the ledger: chains, heads, feed, and projections against a fold."`
-	Runners  runnersCmd  `cmd:"" help:"List runners, or pause, resume, drain, evict one."`
-	Token    tokenCmd    `cmd:"" help:"Create, list and revoke bearer tokens."`
-	Migrate  migrateCmd  `cmd:"" help:"Bring the database's schema up to date."`
+	Demo           demoCmd           `cmd:"" help:"Start everything on this machine, run four real jobs, and verify the ledger."`
+	Serve          serveCmd          `cmd:"" help:"Run the service."`
+	Runner         runnerCmd         `cmd:"" help:"Run a runner, or enrol one."`
+	Submit         submitCmd         `cmd:"" help:"Submit a JobSpec, show its progress, and wait for its result."`
+	Validate       validateCmd       `cmd:"" help:"Say what would come of a JobSpec; nothing is written."`
+	Get            getCmd            `cmd:"" help:"Show one attempt, and its result once it has ended."`
+	List           listCmd           `cmd:"" help:"List attempts, the newest first."`
+	Watch          watchCmd          `cmd:"" help:"Follow an attempt until it ends."`
+	Logs           logsCmd           `cmd:"" help:"Print an attempt's log."`
+	Cancel         cancelCmd         `cmd:"" help:"Ask for an attempt's end."`
+	SealIncomplete sealIncompleteCmd `cmd:"" help:"End a finalizing attempt with what the ledger knows (operator)."`
+
+	Events  eventsCmd  `cmd:"" help:"Print an attempt's events, or the whole feed."`
+	Explain explainCmd `cmd:"" help:"Say why an attempt is where it is."`
+	Verify  verifyCmd  `cmd:"" help:"Prove the ledger: chains, heads, feed, and projections against a fold."`
+	Scrub   scrubCmd   `cmd:"" help:"Read every stored object and compare it with the ledger."`
+	Runners runnersCmd `cmd:"" help:"List runners, or pause, resume, drain, evict one."`
+	Token   tokenCmd   `cmd:"" help:"Create, list and revoke bearer tokens."`
+	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to date."`
 
 	Projections projectionsCmd `cmd:"" help:"Check or rebuild the read models."`
 	Executor    executorCmd    `cmd:"" help:"Try an executor without a service."`

@@ -35,6 +35,7 @@ type runnerRunCmd struct {
 	Environments []string          `help:"Serve only these environments."`
 	Labels       map[string]string `help:"Labels, such as zone=a."`
 	Drain        time.Duration     `default:"10m" help:"How long running attempts may go on after SIGTERM."`
+	Metrics      string            `env:"EXECUTION_PLANE_RUNNER_METRICS" help:"Serve Prometheus metrics on this address, such as 127.0.0.1:9465."`
 }
 
 func (c *runnerRunCmd) Run(s *session) error {
@@ -59,7 +60,7 @@ func (c *runnerRunCmd) Run(s *session) error {
 	log := newLogger(s.err)
 	a, err := agent.New(embedded.RunnerConfig(self, version, agent.Config{
 		Connect: connect, EnrolmentToken: c.Enrolment, StateDir: c.StateDir, BinarySHA256: digest, Slots: c.Slots,
-		Environments: c.Environments, Labels: c.Labels, DrainLimit: c.Drain, Log: log,
+		Environments: c.Environments, Labels: c.Labels, DrainLimit: c.Drain, Metrics: c.Metrics, Log: log,
 	}))
 	if err != nil {
 		return &exitError{exitUsage, err}

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
-	"github.com/platform-core/execution-plane-service/artifacts/objects"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
 	"github.com/platform-core/execution-plane-service/internal/plane"
@@ -23,18 +24,14 @@ type serveCmd struct {
 	MaxConns    int32  `env:"EXECUTION_PLANE_DATABASE_CONNS" default:"0" help:"Database connections at most; 0: by the number of cores."`
 	Migrate     bool   `env:"EXECUTION_PLANE_MIGRATE" help:"Apply pending migrations at start."`
 
-	S3Endpoint  string `name:"s3-endpoint" env:"EXECUTION_PLANE_S3_ENDPOINT" help:"Object storage, host:port."`
-	S3Bucket    string `name:"s3-bucket" env:"EXECUTION_PLANE_S3_BUCKET" default:"execution-plane"`
-	S3AccessKey string `name:"s3-access-key" env:"EXECUTION_PLANE_S3_ACCESS_KEY"`
-	S3SecretKey string `name:"s3-secret-key" env:"EXECUTION_PLANE_S3_SECRET_KEY" help:"Better given by the environment."`
-	S3Region    string `name:"s3-region" env:"EXECUTION_PLANE_S3_REGION"`
-	S3TLS       bool   `name:"s3-tls" env:"EXECUTION_PLANE_S3_TLS" default:"true" negatable:""`
-	S3PathStyle bool   `name:"s3-path-style" env:"EXECUTION_PLANE_S3_PATH_STYLE" default:"true" negatable:""`
+	objectsFlags
 
-	Policy   string `env:"EXECUTION_PLANE_POLICY" help:"Folder of the policy bundle. Default: the built-in one, which allows no target; with --dev: loopback."`
-	Profile  string `env:"EXECUTION_PLANE_PROFILE" enum:"default,fast" default:"default" help:"Lease timing: default or fast."`
-	MaxQueue int    `env:"EXECUTION_PLANE_MAX_QUEUE" default:"10000" help:"Attempts that may wait before submits are answered 429; 0: no limit."`
-	DataDir  string `env:"EXECUTION_PLANE_DATA" default:"${data_dir}" type:"path" help:"With --dev: where everything is kept."`
+	Policy     string        `env:"EXECUTION_PLANE_POLICY" help:"Folder of the policy bundle. Default: the built-in one, which allows no target; with --dev: loopback."`
+	Profile    string        `env:"EXECUTION_PLANE_PROFILE" enum:"default,fast" default:"default" help:"Lease timing: default or fast."`
+	MaxQueue   int           `env:"EXECUTION_PLANE_MAX_QUEUE" default:"10000" help:"Attempts that may wait before submits are answered 429; 0: no limit."`
+	ScrubRound time.Duration `env:"EXECUTION_PLANE_SCRUB_ROUND" default:"168h" help:"How often every stored object is read and compared; negative: never."`
+	ScrubBytes int64         `name:"scrub-bytes-per-second" env:"EXECUTION_PLANE_SCRUB_BYTES_PER_SECOND" default:"16777216" help:"What is read for that, a second at most."`
+	DataDir    string        `env:"EXECUTION_PLANE_DATA" default:"${data_dir}" type:"path" help:"With --dev: where everything is kept."`
 }
 
 func (c *serveCmd) Run(s *session) error {
@@ -59,7 +56,7 @@ func (c *serveCmd) Run(s *session) error {
 	log := newLogger(s.err)
 	p, err := plane.New(s.ctx, plane.Config{
 		DatabaseURL: c.DatabaseURL, MaxConns: c.MaxConns, Migrate: c.Migrate, Policy: bundle, Profile: profile, Modules: c.Modules, Listen: c.Listen, MaxQueue: c.MaxQueue, Log: log,
-		Objects: objects.Config{Endpoint: c.S3Endpoint, Bucket: c.S3Bucket, AccessKey: c.S3AccessKey, SecretKey: c.S3SecretKey, Region: c.S3Region, Secure: c.S3TLS, PathStyle: c.S3PathStyle},
+		Objects: c.config(), ScrubRound: c.ScrubRound, ScrubBytes: c.ScrubBytes,
 	})
 	if errors.Is(err, plane.ErrConfig) {
 		return &exitError{exitUsage, err}
@@ -67,6 +64,11 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	// Until everything is closed: closing may wait for a database that is away.
+	defer onSecondSignal(s.ctx, func() {
+		log.Warn("second signal: ending at once; requests in flight are cut off")
+		os.Exit(exitFailed)
+	})()
 	defer p.Close()
 	log.Info("service starts", "url", p.URL(), "modules", p.Modules, "policy", bundle.Digest(), "profile", profile.Name, "version", version)
 	return p.Run(s.ctx)
@@ -102,21 +104,36 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle) error {
 	if err != nil {
 		return err
 	}
-	// The port may be another at each start; a file keeps the password off command lines.
-	if err := os.WriteFile(filepath.Join(c.DataDir, "database-url"), []byte(stack.DatabaseURL+"\n"), 0o600); err != nil {
-		return errors.Join(fmt.Errorf("keep the database's address: %w", err), stack.Stop())
+	// Ports may be others at each start; a file keeps secrets off command lines.
+	env := filepath.Join(c.DataDir, "env")
+	if err := os.WriteFile(env, []byte(devEnv(stack, c.DataDir)), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("keep the addresses: %w", err), stack.Stop())
 	}
 	fmt.Fprintf(s.err, `
 Ready at %[1]s
-  export EXECUTION_PLANE_URL=%[1]s
-  export EXECUTION_PLANE_TOKEN_FILE=%[2]s/token
-  export EXECUTION_PLANE_DATABASE_URL="$(cat %[2]s/database-url)"
+  . %[3]s
   execution-plane submit -f examples/tcp-connect.yaml
   execution-plane verify
+As an operator: export EXECUTION_PLANE_TOKEN_FILE=%[2]s/operator-token
 Ctrl-C ends it; everything is kept in %[2]s
-`, stack.URL, c.DataDir)
+`, stack.URL, c.DataDir, quoteForShell(env))
 	return errors.Join(wait(s.ctx, stack), stack.Stop())
 }
+
+// devEnv is what a shell on this machine needs to reach the stack.
+func devEnv(stack *embedded.Stack, dir string) string {
+	var b strings.Builder
+	for _, v := range [][2]string{
+		{"URL", stack.URL}, {"TOKEN_FILE", filepath.Join(dir, "token")}, {"DATABASE_URL", stack.DatabaseURL},
+		{"S3_ENDPOINT", stack.S3.Endpoint}, {"S3_BUCKET", stack.S3.Bucket}, {"S3_ACCESS_KEY", stack.S3.AccessKey},
+		{"S3_SECRET_KEY", stack.S3.SecretKey}, {"S3_TLS", "false"},
+	} {
+		fmt.Fprintf(&b, "export EXECUTION_PLANE_%s=%s\n", v[0], quoteForShell(v[1]))
+	}
+	return b.String()
+}
+
+func quoteForShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // wait waits for the end of ctx or of a part of the stack.
 func wait(ctx context.Context, stack *embedded.Stack) error {

@@ -47,9 +47,7 @@ func (s *Store) store(a eventstore.Append, events []eventstore.Event) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range writes {
-		w.apply()
-	}
+	s.applyRows(writes)
 	st := s.heads[a.Stream]
 	if st == nil {
 		st = &stream{}

@@ -38,6 +38,17 @@ func (w write) apply() {
 	w.table.rows[w.key] = w.row
 }
 
+func (s *Store) applyRows(writes []write) {
+	changes := make([]eventstore.Change, len(writes))
+	for i, w := range writes {
+		w.apply()
+		changes[i] = eventstore.Change{Table: w.table.def.Name, Row: w.row.JSON, Delete: w.delete}
+	}
+	if s.opts.OnRows != nil && len(changes) > 0 {
+		s.opts.OnRows(changes)
+	}
+}
+
 // Rows returns a table's rows in the order of their keys' JSON text.
 func (s *Store) Rows(name string) []Row {
 	s.mu.Lock()

@@ -24,6 +24,10 @@ type Options struct {
 	// OnAppend is called after an append was stored, with its events, before
 	// Append returns and outside the store's lock.
 	OnAppend func(events []eventstore.Event)
+	// OnRows is called while an append takes effect, with the changes of inline rows
+	// that it makes, under the store's lock: no reader sees an event without them. It
+	// is quick and does not call the store.
+	OnRows func(changes []eventstore.Change)
 	// FailBefore, if it returns an error, ends an append with it before anything
 	// is stored. FailAfter does the same when everything was stored: the caller
 	// sees an error and the append took effect.

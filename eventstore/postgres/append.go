@@ -114,15 +114,20 @@ func (s *Store) appendOne(ctx context.Context, o *op) error {
 func (s *Store) execute(ctx context.Context, ops []*op) (stored []bool, err error) {
 	sql, args := s.statement(ops)
 	stored = make([]bool, len(ops))
+	place := make(map[string]int, len(ops))
+	for i, o := range ops {
+		place[string(o.a.Stream)] = i
+	}
 	err = s.query(ctx, sql, args, func(rows pgx.Rows) error {
-		var ord, offset int
-		var position int64
-		if err := rows.Scan(&ord, &offset, &position); err != nil {
+		var stream string
+		var version, position int64
+		if err := rows.Scan(&stream, &version, &position); err != nil {
 			return err
 		}
-		o := ops[ord-1]
-		o.events[offset].Position = position
-		stored[ord-1] = true
+		i := place[stream]
+		o := ops[i]
+		o.events[version-o.a.Expected-1].Position = position
+		stored[i] = true
 		return nil
 	})
 	return stored, err

@@ -3,28 +3,38 @@ package postgres
 import (
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
-// arrays are the parameters of the append statement, one slice per column.
+// arrays are the parameters of the append statement, one slice per column. A
+// FlatArray is encoded without reflection.
 type arrays struct {
 	stream                                   []string
 	expected                                 []int64
 	n, stateVersion                          []int32
 	now                                      []time.Time
-	prev, hash, state, digest                [][]byte
+	prev, hash, state, digest                pgtype.FlatArray[[]byte]
 	closes                                   []bool
-	firstID, commandID                       []uuid.UUID
+	firstID, commandID                       pgtype.FlatArray[uuidBytes]
 	actorKind, actorID, actorRole, actorAuth []string
 	operationID, planNodeID, traceParent     []string
 	eventOf, step, schema                    []int32
-	eventID, cause                           []uuid.UUID
+	eventID, cause                           pgtype.FlatArray[uuidBytes]
 	eventType                                []string
-	eventPrev, eventHash, payload            [][]byte
+	eventPrev, eventHash, payload            pgtype.FlatArray[[]byte]
 	textOf                                   []int32
-	textDigest, textSalt, textBytes          [][]byte
+	textDigest, textSalt, textBytes          pgtype.FlatArray[[]byte]
 	upserts, deletes                         map[int]*rowArrays
 }
+
+// uuidBytes is a UUID that goes to the database as its bytes: uuid.UUID is a
+// driver.Valuer, and would be written out as text and parsed again.
+type uuidBytes [16]byte
+
+// UUIDValue implements pgtype.UUIDValuer.
+func (u uuidBytes) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: u, Valid: true}, nil }
 
 type rowArrays struct {
 	of  []int32
@@ -33,6 +43,9 @@ type rowArrays struct {
 
 // statement returns the append statement for ops and its arguments.
 func (s *Store) statement(ops []*op) (string, []any) {
+	if len(ops) == 1 && !s.alwaysMany {
+		return s.statementOne(ops[0])
+	}
 	c := &arrays{upserts: map[int]*rowArrays{}, deletes: map[int]*rowArrays{}}
 	for i, o := range ops {
 		c.add(int32(i)+1, o, s.index)
@@ -72,8 +85,8 @@ func (c *arrays) add(ord int32, o *op, index map[string]int) {
 	c.closes = append(c.closes, a.Close)
 	c.state = append(c.state, notNil(a.State))
 	c.stateVersion = append(c.stateVersion, int32(a.StateVersion))
-	c.firstID = append(c.firstID, o.events[0].EventID)
-	c.commandID = append(c.commandID, a.CommandID)
+	c.firstID = append(c.firstID, uuidBytes(o.events[0].EventID))
+	c.commandID = append(c.commandID, uuidBytes(a.CommandID))
 	c.digest = append(c.digest, a.CommandDigest[:])
 	c.actorKind = append(c.actorKind, a.Actor.Kind)
 	c.actorID = append(c.actorID, a.Actor.ID)
@@ -82,25 +95,8 @@ func (c *arrays) add(ord int32, o *op, index map[string]int) {
 	c.operationID = append(c.operationID, a.OperationID)
 	c.planNodeID = append(c.planNodeID, a.PlanNodeID)
 	c.traceParent = append(c.traceParent, a.TraceParent)
-	for i := range o.events {
-		e := &o.events[i]
-		c.eventOf = append(c.eventOf, ord)
-		c.step = append(c.step, int32(i))
-		c.eventID = append(c.eventID, e.EventID)
-		c.cause = append(c.cause, e.Cause)
-		c.schema = append(c.schema, int32(e.Schema))
-		c.eventType = append(c.eventType, e.Type)
-		c.eventPrev = append(c.eventPrev, e.PrevHash[:])
-		c.eventHash = append(c.eventHash, e.Hash[:])
-		c.payload = append(c.payload, e.Payload)
-	}
-	for i := range a.Texts {
-		t := &a.Texts[i]
-		c.textOf = append(c.textOf, ord)
-		c.textDigest = append(c.textDigest, t.Digest[:])
-		c.textSalt = append(c.textSalt, t.Salt[:])
-		c.textBytes = append(c.textBytes, notNil(t.Bytes))
-	}
+	c.addEvents(ord, o)
+	c.addTexts(ord, a)
 	for _, r := range o.rows {
 		of := c.upserts
 		if r.Delete {
@@ -112,6 +108,31 @@ func (c *arrays) add(ord int32, o *op, index map[string]int) {
 		}
 		of[i].of = append(of[i].of, ord)
 		of[i].doc = append(of[i].doc, string(r.Row))
+	}
+}
+
+func (c *arrays) addEvents(ord int32, o *op) {
+	for i := range o.events {
+		e := &o.events[i]
+		c.eventOf = append(c.eventOf, ord)
+		c.step = append(c.step, int32(i))
+		c.eventID = append(c.eventID, uuidBytes(e.EventID))
+		c.cause = append(c.cause, uuidBytes(e.Cause))
+		c.schema = append(c.schema, int32(e.Schema))
+		c.eventType = append(c.eventType, e.Type)
+		c.eventPrev = append(c.eventPrev, e.PrevHash[:])
+		c.eventHash = append(c.eventHash, e.Hash[:])
+		c.payload = append(c.payload, e.Payload)
+	}
+}
+
+func (c *arrays) addTexts(ord int32, a *eventstore.Append) {
+	for i := range a.Texts {
+		t := &a.Texts[i]
+		c.textOf = append(c.textOf, ord)
+		c.textDigest = append(c.textDigest, t.Digest[:])
+		c.textSalt = append(c.textSalt, t.Salt[:])
+		c.textBytes = append(c.textBytes, notNil(t.Bytes))
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -99,6 +100,9 @@ func (s *Store) take() []*op {
 func (s *Store) write() {
 	defer s.running.Done()
 	for {
+		// Callers that were told just now and are ready to append again go first:
+		// what they bring costs little in this batch and a whole statement alone.
+		runtime.Gosched()
 		batch := s.take()
 		if batch == nil {
 			return

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
@@ -53,6 +55,13 @@ func (s *Store) AppendBatch(appends []eventstore.Append) ([]error, error) {
 		out[i] = <-o.done
 	}
 	return out, nil
+}
+
+// OpenMany is Open of a store that takes the statement for many also for one append.
+func OpenMany(pool *pgxpool.Pool, tables []eventstore.Table, opts Options) *Store {
+	s := Open(pool, tables, opts)
+	s.alwaysMany = true
+	return s
 }
 
 // Queued is the number of appends that wait for a writer.

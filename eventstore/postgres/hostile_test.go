@@ -161,8 +161,7 @@ func hostileAppend(ctx context.Context, s *postgres.Store, pool *pgxpool.Pool, r
 		if err != nil {
 			return err
 		}
-		var ord, step int
-		if _, err := pgx.ForEachRow(rows, []any{&ord, &step, &position}, func() error { return nil }); err != nil {
+		if _, err := pgx.ForEachRow(rows, []any{nil, nil, &position}, func() error { return nil }); err != nil {
 			return err
 		}
 		if position == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
-// The append statement, for one append or many: arrays hold one element per
-// append (a), event (e), text (t) and row (r). Each part waits for the one
+// The append statement for many appends: arrays hold one element per append (a),
+// event (e), text (t) and row (r). Each part waits for the one
 // before by counting its rows, which fixes the order of locks. What the first
 // part refuses takes no position and writes nothing.
 const appendHeads = `
@@ -37,7 +37,9 @@ WITH a AS MATERIALIZED (
       AND greatest(clock_timestamp(), h.time) - excluded.time BETWEEN '-5s' AND '5s'
     RETURNING h.stream
 ), won AS MATERIALIZED (
-    SELECT a.* FROM a JOIN ok ON ok.stream = a.stream
+    SELECT a.ord, a.stream, a.expected, a.now, a.command_id, a.command_digest, a.actor_kind, a.actor_id, a.actor_role, a.actor_auth,
+        a.operation_id, a.plan_node_id, a.traceparent
+    FROM a JOIN ok ON ok.stream = a.stream
 ), ev AS (
     INSERT INTO events (position, version, time, event_id, command_id, cause, schema, stream, type, command_digest,
         actor_kind, actor_id, actor_role, actor_auth, operation_id, plan_node_id, traceparent, prev_hash, hash, payload)
@@ -97,7 +99,7 @@ func (s *Store) sqlOf(sh shape) string {
 		param += 2
 	}
 	fmt.Fprintf(&b, `
-SELECT won.ord, ev.version - won.expected - 1, ev.position FROM ev JOIN won ON won.stream = ev.stream
+SELECT stream, version, position FROM ev
 WHERE (SELECT count(*) FROM %s) >= 0%s`, before, checks)
 	sql, _ := s.shapes.LoadOrStore(key, b.String())
 	return sql.(string)
@@ -107,17 +109,7 @@ WHERE (SELECT count(*) FROM %s) >= 0%s`, before, checks)
 // u<i>, which leaves a row of another stream alone; the statement's end compares
 // their counts.
 func writeUpsert(b *strings.Builder, i int, t eventstore.Table, param int, before string) string {
-	columns, values, sets := make([]string, len(t.Columns)), make([]string, len(t.Columns)), []string(nil)
-	for n, c := range t.Columns {
-		columns[n], values[n] = quote(c), "p."+quote(c)
-		if !isKey(t, c) {
-			sets = append(sets, quote(c)+" = excluded."+quote(c))
-		}
-	}
-	if sets == nil {
-		sets = []string{"stream = excluded.stream"}
-	}
-	list := strings.Join(columns, ", ")
+	columns, values, sets := upsertLists(t)
 	fmt.Fprintf(b, `, r%[1]d AS MATERIALIZED (
     SELECT won.stream, %[2]s FROM unnest($%[3]d::int[], $%[4]d::text[]) AS r(ai, doc)
     JOIN won ON won.ord = r.ai
@@ -130,17 +122,13 @@ func writeUpsert(b *strings.Builder, i int, t eventstore.Table, param int, befor
     ON CONFLICT (%[8]s) DO UPDATE SET %[9]s
     WHERE t.stream = excluded.stream
     RETURNING 1
-)`, i, strings.Join(values, ", "), param, param+1, quote(t.Name), list, before, keyList(t), strings.Join(sets, ", "))
+)`, i, values, param, param+1, quote(t.Name), columns, before, keyList(t), sets)
 	return fmt.Sprintf("u%d", i)
 }
 
 // writeDelete finds the rows by key first and deletes them by place, so that no
 // plan can choose to read the whole table.
 func writeDelete(b *strings.Builder, i int, t eventstore.Table, param int, before string) string {
-	conditions := make([]string, len(t.Key))
-	for n, k := range t.Key {
-		conditions[n] = fmt.Sprintf("x.%s = p.%s", quote(k), quote(k))
-	}
 	fmt.Fprintf(b, `, d%[1]d AS (
     DELETE FROM %[2]s t WHERE t.ctid = ANY (ARRAY(
         SELECT f.ctid FROM unnest($%[3]d::int[], $%[4]d::text[]) AS r(ai, doc)
@@ -149,25 +137,8 @@ func writeDelete(b *strings.Builder, i int, t eventstore.Table, param int, befor
         CROSS JOIN LATERAL (SELECT x.ctid FROM %[2]s x WHERE %[5]s AND x.stream = won.stream LIMIT 1) f))
       AND (SELECT count(*) FROM %[6]s) >= 0
     RETURNING 1
-)`, i, quote(t.Name), param, param+1, strings.Join(conditions, " AND "), before)
+)`, i, quote(t.Name), param, param+1, keyConditions(t), before)
 	return fmt.Sprintf("d%d", i)
-}
-
-func keyList(t eventstore.Table) string {
-	out := make([]string, len(t.Key))
-	for i, k := range t.Key {
-		out[i] = quote(k)
-	}
-	return strings.Join(out, ", ")
-}
-
-func isKey(t eventstore.Table, column string) bool {
-	for _, k := range t.Key {
-		if k == column {
-			return true
-		}
-	}
-	return false
 }
 
 // lastPerKey checks the tables of an append's changes and keeps the last change

@@ -15,7 +15,7 @@ import (
 // Options tune a Store. The zero value takes the defaults.
 type Options struct {
 	// DirectAppends is how many appends may be in flight at once before further
-	// ones are gathered into batches. Default 8; negative: all are gathered.
+	// ones are gathered into batches. Default 2; negative: all are gathered.
 	DirectAppends int
 	// Writers is how many batches may be in flight at once. Default 2.
 	Writers int
@@ -34,7 +34,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.DirectAppends == 0 {
-		o.DirectAppends = 8
+		o.DirectAppends = 2
 	}
 	if o.Writers <= 0 {
 		o.Writers = 2
@@ -58,6 +58,8 @@ type Store struct {
 	index  map[string]int // table name to its place in tables
 	opts   Options
 	shapes sync.Map // shape, as text, to the append statement of that shape
+
+	alwaysMany bool // one append, too, takes the statement for many; for tests
 
 	inflight atomic.Int64   // appends that are running or queued
 	running  sync.WaitGroup // appends and writers that Close waits for

@@ -18,10 +18,12 @@ import (
 
 	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
 	"github.com/platform-core/execution-plane-service/internal/plane"
 	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 const (
@@ -38,6 +40,16 @@ type childConfig struct {
 
 	URL, Enrolment, StateDir string
 	Slots                    int
+
+	Fast    bool // the service: the fast profile as it is, instead of the roomy one
+	Chatter bool // the runner: its executor is the chatter
+}
+
+func (c childConfig) profile() domain.Profile {
+	if c.Fast {
+		return domain.FastProfile()
+	}
+	return roomy()
 }
 
 // endWithParent ends a child whose test died: its stdin then ends.
@@ -54,7 +66,7 @@ func serveChild(c childConfig) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	p, err := plane.New(ctx, plane.Config{
-		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: roomy(), Log: childLog(),
+		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: c.profile(), Log: childLog(),
 	})
 	if err != nil {
 		return err
@@ -70,7 +82,11 @@ func runChild(c childConfig) error {
 	if err != nil {
 		return err
 	}
-	a, err := newAgent(connect, c.Enrolment, c.StateDir, c.Slots, childLog())
+	newOne := newAgent
+	if c.Chatter {
+		newOne = newChatter
+	}
+	a, err := newOne(connect, c.Enrolment, c.StateDir, c.Slots, childLog())
 	if err != nil {
 		return err
 	}
@@ -79,13 +95,31 @@ func runChild(c childConfig) error {
 
 // newAgent is the verification runner of this binary.
 func newAgent(connect func(string) agent.Plane, enrolment, dir string, slots int, log *slog.Logger) (*agent.Agent, error) {
-	self, err := os.Executable()
+	c, err := agentConfig(connect, enrolment, dir, slots, log)
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(embedded.RunnerConfig(self, "1.0.0", agent.Config{
+	return agent.New(c)
+}
+
+// newChatter is the same with the chatter as its executor.
+func newChatter(connect func(string) agent.Plane, enrolment, dir string, slots int, log *slog.Logger) (*agent.Agent, error) {
+	c, err := agentConfig(connect, enrolment, dir, slots, log)
+	if err != nil {
+		return nil, err
+	}
+	c.Executors = map[string]agent.Executor{runners.TypeVerification: {Argv: []string{c.Shim[0], verbChatter}}}
+	return agent.New(c)
+}
+
+func agentConfig(connect func(string) agent.Plane, enrolment, dir string, slots int, log *slog.Logger) (agent.Config, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return agent.Config{}, err
+	}
+	return embedded.RunnerConfig(self, "1.0.0", agent.Config{
 		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: slots, Log: log, DrainLimit: 30 * time.Second,
-	}))
+	}), nil
 }
 
 // child is a running child process.

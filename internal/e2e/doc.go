@@ -6,4 +6,9 @@
 // equals its rebuild, every bundle is in object storage under its digest, and
 // nothing that the test started is left. Crash points and what must hold after
 // each stand in crash_test.go.
+//
+// A fleet (fleet_test.go) is replicas and runners as processes behind a TCP
+// balancer, under a load of chats: jobs of an executor whose every byte is known
+// beforehand (chatter_test.go). binary_test.go runs the product's own binary, and
+// releases_test.go the one of the commit before beside it.
 package e2e

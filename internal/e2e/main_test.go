@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/platform-core/execution-plane-service/agent/executor"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/internal/pgtest"
 	"github.com/platform-core/execution-plane-service/runners/verification"
@@ -30,6 +31,8 @@ func TestMain(m *testing.M) {
 			os.Exit(shim.Main())
 		case "executor":
 			os.Exit(verification.Serve())
+		case verbChatter:
+			os.Exit(executor.Serve(chatter))
 		case verbService, verbRunner:
 			os.Exit(childMain(os.Args[1]))
 		}

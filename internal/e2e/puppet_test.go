@@ -17,6 +17,7 @@ type puppet struct {
 	w      *world
 	id     domain.RunnerID
 	client *client.Client
+	timing wire.Timing // as it was told when it registered
 }
 
 func sha(s string) string {
@@ -38,6 +39,7 @@ func (w *world) puppet(url string, slots int) *puppet {
 		})
 		return err
 	})
+	p.timing = r.Timing
 	p.client = w.client(url, "ep_"+r.TokenID.String()+"_"+secret)
 	return p
 }

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/api/client"
@@ -32,6 +35,7 @@ const patience = 90 * time.Second
 type setup struct {
 	peer    *s3test.Process // object storage; nil: the embedded one
 	pg      *pgtest.Server  // nil: a database on the shared server
+	bare    bool            // an empty database there; open is called once it is migrated
 	profile domain.Profile  // zero: quick
 	limits  domain.ControlLimits
 	wrap    func(eventstore.Store) eventstore.Store
@@ -84,20 +88,55 @@ func newWorld(t *testing.T, s setup) *world {
 	} else {
 		w.s3 = embeddedS3(t, ctx)
 	}
-	if s.pg != nil {
+	switch {
+	case s.pg != nil:
 		w.db = s.pg.URL
-	} else {
+	case s.bare:
+		w.db = emptyDatabase(t, ctx)
+		return w
+	default:
 		w.db = pgtest.URL(t)
 	}
-	desk, err := plane.New(ctx, w.config("", plane.ModuleDispatcher))
+	w.open()
+	return w
+}
+
+// open takes the database into use.
+func (w *world) open() {
+	w.t.Helper()
+	desk, err := plane.New(w.ctx, w.config("", plane.ModuleDispatcher))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(desk.Close)
+	w.desk = desk
+	w.controlToken, w.operatorToken = w.token(domain.RoleControlPlane), w.token(domain.RoleOperator)
+	w.t.Cleanup(w.finish)
+}
+
+// emptyDatabase makes a database without any schema, on the shared server.
+func emptyDatabase(t *testing.T, ctx context.Context) string {
+	t.Helper()
+	u, err := url.Parse(pgtest.URL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(desk.Close)
-	w.desk = desk
-	w.controlToken, w.operatorToken = w.token(domain.RoleControlPlane), w.token(domain.RoleOperator)
-	t.Cleanup(w.finish)
-	return w
+	conn, err := pgx.Connect(ctx, u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "empty_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := conn.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("drop the database of the test: %v", err)
+		}
+		conn.Close(context.Background())
+	})
+	u.Path = "/" + name
+	return u.String()
 }
 
 func embeddedS3(t *testing.T, ctx context.Context) objects.Config {

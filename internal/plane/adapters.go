@@ -59,11 +59,14 @@ var (
 	feedLag  = prometheus.NewDesc("eps_feed_lag_events", "Committed events that are not in the feed yet.", nil, nil)
 	feedAge  = prometheus.NewDesc("eps_feed_lag_seconds", "Age of the oldest event that is not in the feed yet.", nil, nil)
 	xminAge  = prometheus.NewDesc("eps_database_xmin_age", "Transactions begun since the oldest one that still runs.", nil, nil)
+	scrubbed = prometheus.NewDesc("eps_scrub_findings", "Stored objects that are not what the ledger says, as last looked at.", nil, nil)
+	scrubObj = prometheus.NewDesc("eps_scrub_objects_total", "Stored objects that this replica has looked at.", nil, nil)
+	scrubLen = prometheus.NewDesc("eps_scrub_bytes_total", "Bytes of stored objects that this replica has looked at.", nil, nil)
 	unsealed = prometheus.NewDesc("eps_seal_waiting", "Attempts that could not be sealed at the last look.", nil, nil)
 )
 
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed} {
+	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed, scrubbed, scrubObj, scrubLen} {
 		ch <- d
 	}
 }
@@ -73,6 +76,12 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	looked, read := c.p.scrubber.Counts()
+	ch <- prometheus.MustNewConstMetric(scrubObj, prometheus.CounterValue, float64(looked))
+	ch <- prometheus.MustNewConstMetric(scrubLen, prometheus.CounterValue, float64(read))
+	if n, err := c.p.Reads.OpenScrubFindings(ctx); err == nil {
+		gauge(scrubbed, float64(n))
 	}
 	gauge(unsealed, float64(c.p.sealer.Waiting()))
 	if counts, err := c.p.Reads.StateCounts(ctx); err == nil {

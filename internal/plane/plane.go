@@ -49,8 +49,13 @@ type Config struct {
 	Modules     []string // empty: all
 	Listen      string   // address of the API, such as 127.0.0.1:8080; port 0 takes a free one
 	MaxQueue    int
-	Migrate     bool // apply pending migrations at start; otherwise refuse to start with them
-	Log         *slog.Logger
+	// ScrubRound is how often every stored object is looked at, 0 for a week,
+	// negative for never; ScrubBytes bounds what is read for it, a second, 0 for
+	// 16 MiB.
+	ScrubRound time.Duration
+	ScrubBytes int64
+	Migrate    bool // apply pending migrations at start; otherwise refuse to start with them
+	Log        *slog.Logger
 	// Sink, if not nil, is told every append of this replica after it committed.
 	Sink func([]eventstore.Event)
 	// WrapStore, if not nil, stands between commands and the store: for tests that
@@ -71,11 +76,13 @@ type Plane struct {
 	Dispatch *dispatch.Dispatcher
 	Bucket   *objects.Bucket
 	Logs     *artifacts.Logs
+	Follow   *artifacts.Followers
 	Policies *artifacts.Policies
 
 	holder   string
 	feed     *postgres.Listener
 	sealer   *artifacts.Sealer
+	scrubber *artifacts.Scrubber
 	api      *api.API
 	listener net.Listener
 }
@@ -166,12 +173,15 @@ func (p *Plane) assemble() {
 	d = dispatch.New(dispatch.Config{Commands: p.Commands, Reads: p.Reads, Feed: feed{p.Store, p.feed}, Policy: active, Profile: p.Profile, Leases: p.Store, Holder: p.holder, Log: p.Log})
 	p.Dispatch = d
 	p.Logs = &artifacts.Logs{Store: store, Reads: p.Reads, Objects: p.Bucket}
+	p.Follow = &artifacts.Followers{Rows: p.Reads, Log: p.Log}
 	p.Policies = artifacts.NewPolicies(p.Bucket, p.Policy)
 	p.sealer = &artifacts.Sealer{Store: store, Feed: p.Store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
 		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log}
+	p.scrubber = &artifacts.Scrubber{Store: store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
+		Leases: p.Store, Holder: p.holder, Log: p.Log, Round: p.ScrubRound, BytesPerSecond: p.ScrubBytes}
 	p.api = api.New(api.Config{
 		Commands: p.Commands, Dispatch: d, Intake: &artifacts.Intake{Commands: p.Commands, Objects: p.Bucket}, Logs: p.Logs,
-		Reads: p.Reads, Streams: store, Feed: p.Store, Policies: p.Policies, Health: health{p},
+		Followers: p.Follow, Reads: p.Reads, Streams: store, Feed: p.Store, Policies: p.Policies, Health: health{p},
 		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
 	})
 }
@@ -246,8 +256,12 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	if slices.Contains(p.Modules, ModuleArtifactWorker) {
 		start("sealer", p.sealer.Run)
+		if p.ScrubRound >= 0 {
+			start("scrubber", p.scrubber.Run)
+		}
 	}
 	if p.listener != nil {
+		start("followers", p.Follow.Run)
 		start("api", p.serve)
 	}
 	wg.Wait()

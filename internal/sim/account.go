@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,10 @@ type account struct {
 	salvage      time.Time
 	lastEpoch    int64
 	completed    bool
+	completedAt  time.Time
+	createdAt    time.Time
+	queuedAt     time.Time // when it last began to wait
+	startedAt    time.Time
 	uploadLost   bool
 	claim        domain.Claim
 	logs         map[string]int64
@@ -70,18 +75,20 @@ func (a *account) observe(e eventstore.Event, d domain.Event) {
 	a.held(e, d)
 	switch d := d.(type) {
 	case domain.Created:
-		a.clocks = d.Clocks
+		a.clocks, a.createdAt = d.Clocks, e.Time
 	case domain.Leased:
 		if d.Epoch <= a.epoch || a.live {
 			a.bad("I4", "epoch %d was leased after %d, live %v", d.Epoch, a.epoch, a.live)
 		}
 		a.epoch, a.live, a.holder, a.kind, a.until = d.Epoch, true, d.RunnerID, "offer", d.OfferUntil
+		a.o.offered(a, e)
 	case domain.LeaseReleased:
 		a.live = false
 		if d.Reason == domain.ReleaseDeclined || d.Reason == domain.ReleasePolicyUnavailable {
 			a.lost++
 		}
 	case domain.Started:
+		a.startedAt = e.Time
 		a.startedEpoch, a.startedBy, a.kind, a.until = d.Epoch, a.holder, "lease", d.LeaseUntil
 		a.job = a.o.callers[domain.NewID[domain.CommandID](e.CommandID)]
 	case domain.Heartbeat:
@@ -93,6 +100,9 @@ func (a *account) observe(e eventstore.Event, d domain.Event) {
 			a.bad("I2", "a second stop was accepted")
 		}
 		a.stop, a.stopAt = &d, e.Time
+		if d.Reason == domain.StopRunTimeout {
+			a.inTime(e, a.startedAt.Add(time.Duration(a.clocks.RunSeconds)*time.Second), 0, "the stop at the run timeout")
+		}
 		if a.phase != "running" {
 			a.live = false
 			a.fix(stopped(d.Reason))
@@ -105,12 +115,15 @@ func (a *account) observe(e eventstore.Event, d domain.Event) {
 	case domain.ArtifactCreated:
 		a.artifacts++
 	case domain.Completed:
-		a.complete(d)
+		a.complete(e, d)
 	case domain.Sealed:
 		a.seal(e, d)
 	}
 	if next != "" {
 		a.phase = next
+	}
+	if next == "queued" {
+		a.queuedAt = e.Time
 	}
 	if next == "closed" {
 		a.closed(short, e, d)
@@ -145,6 +158,9 @@ func (a *account) held(e eventstore.Event, d domain.Event) {
 		epoch = d.Epoch
 	default:
 		return
+	}
+	if salvaged {
+		a.o.w.count("salvage", map[bool]string{true: "log", false: "artifact"}[e.Type == domain.LogStored{}.EventType()])
 	}
 	j := a.o.callers[domain.NewID[domain.CommandID](e.CommandID)]
 	switch {
@@ -189,6 +205,8 @@ func (a *account) expired(e eventstore.Event, d domain.LeaseExpired) {
 	if !a.live || d.Epoch != a.epoch {
 		a.bad("I4", "the lease of epoch %d expired: live %v, epoch %d", d.Epoch, a.live, a.epoch)
 	}
+	a.o.w.count("expired", d.Cause)
+	a.o.expired = append(a.o.expired, Expiry{d.Cause, time.Since(a.o.w.start)})
 	switch d.Cause {
 	case "evicted":
 		if !a.o.evicted[a.holder] {
@@ -197,9 +215,12 @@ func (a *account) expired(e eventstore.Event, d domain.LeaseExpired) {
 	case "stop_deadline":
 		if a.stop == nil || a.stop.Deadline == nil || e.Time.Before(*a.stop.Deadline) {
 			a.bad("I4", "a stop was overdue at %s", e.Time)
+			break
 		}
+		a.inTime(e, *a.stop.Deadline, time.Duration(a.clocks.StopSeconds)*time.Second+domain.StopDeadlineExtra, "the end of an overdue stop")
 	default:
 		a.timedOut(e, d)
+		a.inTime(e, a.until, a.term(), "the end of a lease ("+d.Cause+")")
 	}
 	a.live = false
 	switch a.phase {
@@ -231,6 +252,10 @@ func (a *account) timedOut(e eventstore.Event, d domain.LeaseExpired) {
 			a.bad("I4", "the lease expired (%s) at %s, within a term of the service's return at %s", d.Cause, e.Time, r)
 		}
 	}
+	a.massive(e, d)
+	if a.job != nil && d.Started {
+		a.living(e, d)
+	}
 	if a.o.w.Faults.has(ClockJumps) {
 		return
 	}
@@ -243,13 +268,85 @@ func (a *account) timedOut(e eventstore.Event, d domain.LeaseExpired) {
 	if a.job.acting != nil {
 		a.bad("I5", "the lease expired at %s, and runner %d still acts under it", e.Time, a.job.r.n)
 	}
-	if heard := time.Since(a.job.ackSent); heard < a.term() {
-		a.bad("I4", "the lease expired, and its runner had a report acknowledged that it sent %s before", heard)
+}
+
+// living checks that a runner which was heard of within a term does not lose its
+// lease: neither a running one nor, until it was renewed as often as may be, one for
+// uploading.
+func (a *account) living(e eventstore.Event, d domain.LeaseExpired) {
+	if d.Cause == "upload_timeout" && e.Time.Sub(a.completedAt) >= time.Duration(a.clocks.UploadSeconds)*maxUploads*time.Second {
+		return
+	}
+	least := a.term()
+	if a.o.w.Faults.has(ClockJumps) {
+		least -= clockStep
+	}
+	if heard := time.Since(a.job.ackSent); heard < least {
+		a.bad("I4", "the lease expired (%s), and its runner had a report acknowledged that it sent %s before", d.Cause, heard)
 	}
 }
 
-func (a *account) complete(d domain.Completed) {
-	a.completed, a.claim = true, d.Claim
+// clockStep is how far the database's clock may jump unnoticed, as package dispatch
+// has it. It is less than what lies between a runner's fence and its lease.
+const clockStep = 5 * time.Second
+
+// maxUploads is how many upload leases an upload may last, as the domain has it.
+const maxUploads = 144
+
+// sweepMost is how late a timer may fire while the service works as it should.
+const sweepMost = 5 * time.Second
+
+// inTime checks that a timer fired soon after it was due, or after its term since
+// the service came back. It says nothing where the service could not work meanwhile.
+func (a *account) inTime(e eventstore.Event, due time.Time, term time.Duration, what string) {
+	for _, r := range a.o.resumed {
+		if t := r.Add(term); t.After(due) {
+			due = t
+		}
+	}
+	late := e.Time.Sub(due)
+	if late > sweepMost && time.Since(a.o.w.disturbed) > late+takeover {
+		a.bad("I15", "%s came %s after it was due, and nothing was in its way for %s", what, late, time.Since(a.o.w.disturbed))
+	}
+}
+
+// takeover is how long another replica may take to sweep once one is gone: the row
+// lease, a sweep's interval, and what passes by the way.
+const takeover = 10 * time.Second
+
+// massive checks that leases never end by the dozen before every runner was given a
+// fresh term: then it is the service that could not be reached.
+func (a *account) massive(e eventstore.Event, d domain.LeaseExpired) {
+	o := a.o
+	if d.Cause != "lease_timeout" {
+		return
+	}
+	now := time.Now()
+	o.expiries = slices.DeleteFunc(o.expiries, func(t time.Time) bool { return now.Sub(t) > 200*time.Millisecond })
+	o.expiries = append(o.expiries, now)
+	live := len(o.expiries)
+	for _, other := range o.accounts {
+		if other != a && other.live && other.kind == "lease" {
+			live++
+		}
+	}
+	guarded := o.w.Faults.has(ClockJumps)
+	for _, r := range o.resumed {
+		guarded = guarded || e.Time.Sub(r) < 2*o.w.profile().Lease("opentofu")+sweepMost
+	}
+	if n := len(o.expiries); n > massLeast && float64(n) > massShare*float64(live) && !guarded {
+		a.bad("I4", "%d of %d leases ended at once, and no runner was given a fresh term before", n, live)
+	}
+}
+
+// What counts as a mass of leases, as package dispatch has it.
+const (
+	massLeast = 10
+	massShare = 0.5
+)
+
+func (a *account) complete(e eventstore.Event, d domain.Completed) {
+	a.completed, a.claim, a.completedAt = true, d.Claim, e.Time
 	a.kind, a.until = "upload", d.UploadUntil
 	code := d.Claim.Result
 	switch {
@@ -324,6 +421,11 @@ func (a *account) closed(short string, e eventstore.Event, d domain.Event) {
 		want = "failed/offers_exhausted"
 	default:
 		want = "failed/queue_timeout"
+		due := a.createdAt.Add(time.Duration(a.clocks.QueueSeconds) * time.Second)
+		if a.queuedAt.After(due) { // an offer was still open then
+			due = a.queuedAt
+		}
+		a.inTime(e, due, 0, "the end at the queue timeout")
 	}
 	if got != want {
 		a.bad("I3", "it ended as %s, its outcome was %s", got, want)

@@ -147,7 +147,7 @@ func (w *World) checkEnds(streams map[eventstore.StreamID][]eventstore.Event) {
 	for _, s := range w.submissions {
 		id := eventstore.StreamID("attempt/" + s.id.String())
 		if !s.accepted || !w.obs.closed(s.id) {
-			l, _ := find(w.mem, "attempt_status", s.id.String(), func(r statusRow) bool { return r.AttemptID == s.id })
+			l, _ := w.rows.Attempt(context.Background(), s.id)
 			w.obs.violate("I15", s.id, "%s after the last fault it is %q; accepted: %v", w.bound(), l.Status, s.accepted)
 			continue
 		}
@@ -164,7 +164,7 @@ func (w *World) checkEnds(streams map[eventstore.StreamID][]eventstore.Event) {
 			w.obs.violate("I2", s.id, "%v", err)
 			continue
 		}
-		row, _ := find(w.mem, "attempt_status", s.id.String(), func(r statusRow) bool { return r.AttemptID == s.id })
+		row, _ := w.rows.Attempt(context.Background(), s.id)
 		if row.Status != string(res.Status) {
 			w.obs.violate("I3", s.id, "its row says %s, its result %s", row.Status, res.Status)
 		}

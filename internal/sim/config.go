@@ -34,6 +34,12 @@ const (
 	Operator                         // cancels, aborts, requeues, evictions, pauses
 	SilentJobs                       // jobs that never end or never say anything
 	RunnerDrift                      // runners' clocks that run fast or slow
+	ReplicaPauses                    // SIGSTOP of a replica
+	APIAway                          // no runner reaches any replica, while the sweeper works
+	WallSteps                        // a runner's wall clock is set
+	ObjectsGone                      // object storage is away for an hour
+	StalledFeed                      // the sequencer stands still
+	QueueLimit                       // submits are answered 429 while the queue is long
 	endOfFaults
 )
 
@@ -41,13 +47,36 @@ const allFaults = endOfFaults - 1
 
 var faultNames = []string{"lost", "duplicates", "delays", "store_before", "store_after", "conflicts", "store_away",
 	"replica_kills", "downtime", "stalled_sweeps", "slow_replicas", "clock_jumps", "partitions", "runner_crashes",
-	"agent_pauses", "machine_pauses", "objects_away", "operator", "silent_jobs", "runner_drift"}
+	"agent_pauses", "machine_pauses", "objects_away", "operator", "silent_jobs", "runner_drift",
+	"replica_pauses", "api_away", "wall_steps", "objects_gone", "stalled_feed", "queue_limit"}
 
 // FaultNames lists what counts as a fault in a report.
 func FaultNames() []string {
 	return []string{"request_lost", "reply_lost", "duplicate", "delayed", "store_before", "store_after", "stored_unanswered", "conflict",
 		"store_away", "replica_kill", "downtime", "stalled_sweeps", "slow_replica", "clock_jump", "partition", "runner_crash",
-		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job", "late_start", "second_start", "second_completion"}
+		"agent_pause", "machine_pause", "objects_away", "endless_job", "silent_job", "late_start", "second_start", "second_completion",
+		"partition_in", "partition_out", "replica_pause", "api_away", "wall_step", "objects_gone", "stalled_feed", "queue_full",
+		"clock_jump_back", "runner_drift", "picky_runner", "pause", "resume", "drain", "evict", "cancel", "operator_abort", "requeue"}
+}
+
+// TransitionNames lists what must have happened to attempts, runners and the service
+// in a campaign, beside the faults: an event, how an attempt ended, why a lease
+// ended, why the service said that it was back.
+func TransitionNames() map[string][]string {
+	return map[string][]string{
+		"event": {"attempt.created", "attempt.policy_decided", "attempt.leased", "attempt.lease_released", "attempt.lease_expired", "attempt.started",
+			"attempt.heartbeat", "attempt.progressed", "attempt.log_stored", "attempt.evidence_recorded", "artifact.created",
+			"attempt.process_tree_reaped", "attempt.stop_requested", "attempt.completed", "attempt.late_outcome_reported", "attempt.sealed",
+			"attempt.succeeded", "attempt.failed", "attempt.cancelled", "attempt.timed_out",
+			"runner.registered", "runner.paused", "runner.resumed", "runner.draining", "runner.drained", "runner.evicted", "runner.lost",
+			"runner.write_refused", "service.resumed"},
+		"end": {"succeeded/", "failed/task_failed", "failed/lease_lost", "failed/offers_exhausted", "failed/queue_timeout", "failed/policy_denied",
+			"failed/operator_aborted", "failed/agent_restarted", "failed/start_abandoned", "failed/executor_crashed", "cancelled/cancelled",
+			"timed_out/run_timeout", "timed_out/idle_timeout"},
+		"expired": {"offer_timeout", "lease_timeout", "upload_timeout", "stop_deadline", "evicted"},
+		"resumed": {"no_sweep", "clock", "mass_expiry"},
+		"salvage": {"log", "artifact"},
+	}
 }
 
 func (f Faults) has(k Faults) bool { return f&k != 0 }
@@ -112,11 +141,16 @@ func ConfigOf(seed uint64) Config {
 			c.Faults |= 1 << i
 		}
 	}
-	if r.IntN(10) == 0 {
-		c.Attempts, c.Runners = 40, 10 // enough leases for them to expire by the dozen
-	}
-	if r.IntN(12) == 0 {
+	c.Faults &^= ObjectsGone
+	switch r.IntN(30) {
+	case 0, 1:
+		c.Attempts, c.Runners, c.Busy = 60, 14, c.Busy/2 // enough leases for them to expire by the dozen
+		c.Faults |= APIAway | SilentJobs
+	case 2, 3, 4:
 		c.Faults = 0 // a quiet run must be quiet
+	case 5:
+		c.Faults |= ObjectsGone
+		c.Busy, c.Attempts = 65*time.Minute, min(c.Attempts, 6)
 	}
 	return c
 }
@@ -124,6 +158,14 @@ func ConfigOf(seed uint64) Config {
 func (c Config) String() string {
 	return fmt.Sprintf("seed %d: %s profile, %d replicas, %d runners, %d attempts, %s busy, database clock %+ds, faults [%s]",
 		c.Seed, c.Profile, c.Replicas, c.Runners, c.Attempts, c.Busy, int(c.Skew.Seconds()), c.Faults)
+}
+
+// arriving is how long attempts arrive.
+func (c Config) arriving() time.Duration {
+	if c.Faults.has(ObjectsGone) {
+		return min(c.Busy, 3*time.Minute)
+	}
+	return c.Busy
 }
 
 func (c Config) profile() domain.Profile {

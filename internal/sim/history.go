@@ -285,20 +285,12 @@ func (f Flaky) Append(ctx context.Context, a eventstore.Append) ([]eventstore.Ev
 }
 
 // Read reads an attempt's row in memory.
-func (i Rows) Read(_ context.Context, id domain.AttemptID) (Output, error) {
-	type row struct {
-		AttemptID   domain.AttemptID `json:"attempt_id"`
-		Phase       domain.Phase     `json:"phase"`
-		Epoch       int64            `json:"epoch"`
-		StopReason  *string          `json:"stop_reason"`
-		FailureCode *string          `json:"failure_code"`
-		Category    *string          `json:"category"`
+func (t *Rows) Read(ctx context.Context, id domain.AttemptID) (Output, error) {
+	v, err := t.Attempt(ctx, id)
+	if err != nil {
+		return Output{}, err
 	}
-	r, found := find(i.Store, "attempt_status", id.String(), func(r row) bool { return r.AttemptID == id })
-	if !found {
-		return Output{}, domain.ErrUnknownAttempt
-	}
-	return RowRead(r.Phase, r.Epoch, r.StopReason, r.FailureCode, r.Category != nil), nil
+	return RowRead(domain.Phase(v.Phase), v.Epoch, v.StopReason, v.FailureCode, v.Category != nil), nil
 }
 
 // RowRead is what a read of a row tells: all but the holder.

@@ -44,8 +44,8 @@ func replicas(n int, store eventstore.Store, index commands.Index) []*commands.S
 }
 
 func inMemory(seed uint64) *sim.Clients {
-	store := memory.Open(projections.Tables(), memory.Options{})
-	rows := sim.Rows{Store: store}
+	rows := sim.NewRows()
+	store := memory.Open(projections.Tables(), memory.Options{OnRows: rows.Apply})
 	return &sim.Clients{
 		Services: replicas(3, sim.Flaky{Store: store, Every: 20}, rows), Number: 16, Attempts: 40, Calls: 75, Seed: seed, Row: rows.Read,
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/broken"
 )
 
 var logStreams = []string{"stderr", "stdout"}
@@ -25,7 +26,8 @@ type job struct {
 	started    bool // acknowledged
 	startAcked time.Time
 	ackSent    time.Time // when the last acknowledged report was sent
-	running    bool      // an executor is there
+	ackWall    time.Duration
+	running    bool // an executor is there
 	launched   bool
 	ending     bool // the stop ladder is at work
 	abandoned  bool // started by an agent that crashed before it launched
@@ -36,9 +38,11 @@ type job struct {
 	spool     map[string][]byte
 	acked     map[string]int64
 	chunks    map[string]*chunk // on their way
+	failures  int               // uploads without an answer, one after the other
 	refused   bool              // nothing more is taken
 	pending   int               // evidence, artifacts and facts without an answer
 	artifacts int
+	leaving   int // artifacts without an answer
 
 	claim      *domain.Claim
 	completeID domain.CommandID
@@ -82,7 +86,7 @@ func (j *job) start(id domain.CommandID) {
 			return
 		}
 		j.started, j.startAcked = true, time.Now()
-		j.ackSent = sent
+		j.heard(sent)
 		j.r.w.obs.startAcked(j)
 		switch {
 		case j.abandoned:
@@ -110,7 +114,18 @@ func (j *job) startTwice() {
 }
 
 func (j *job) fenceAt() time.Time {
-	return j.ackSent.Add(time.Duration(float64(j.r.w.profile().Fence) / (1 + j.r.drift)))
+	at := j.ackSent.Add(time.Duration(float64(j.r.w.profile().Fence) / (1 + j.r.drift)))
+	if broken.On("wall_clock") {
+		at = at.Add(j.ackWall - j.r.wall)
+	}
+	return at
+}
+
+// heard notes that the service acknowledged what was sent then.
+func (j *job) heard(sent time.Time) {
+	if sent.After(j.ackSent) {
+		j.ackSent, j.ackWall = sent, j.r.wall
+	}
 }
 
 // fenced reports whether, by the runner's own clock, nobody has heard the service
@@ -124,7 +139,9 @@ func (j *job) launch() {
 	j.act(true)
 	j.watch()
 	length := time.Duration(1000+rng.IntN(60_000)) * time.Millisecond
-	if w.Faults.has(SilentJobs) && rng.IntN(3) == 0 {
+	if w.endless {
+		length = 100 * time.Hour
+	} else if w.Faults.has(SilentJobs) && rng.IntN(3) == 0 {
 		w.count("fault", "endless_job")
 		length = 100 * time.Hour
 	}
@@ -157,6 +174,9 @@ func (j *job) watch() {
 		case !j.running || j.ending:
 		case j.fenced():
 			j.r.w.count("runner", "fenced itself")
+			if quiet := time.Since(j.ackSent); quiet < time.Duration(float64(j.r.w.profile().Fence)*0.99) {
+				j.r.w.obs.violate("I5", j.attempt, "runner %d ended its job though the service had answered it %s before", j.r.n, quiet)
+			}
 			j.end("stopped")
 		default:
 			j.watch()
@@ -176,7 +196,7 @@ func (j *job) write() {
 		j.spool[stream] = append(j.spool[stream], logByte(j.attempt, j.call.Epoch, stream, len(j.spool[stream])))
 	}
 	j.r.after(0, j.upload)
-	j.r.shimAfter(time.Duration(500+rng.IntN(6_000))*time.Millisecond, j.write)
+	j.r.shimAfter(time.Duration(500+rng.IntN(12_000))*time.Millisecond, j.write)
 }
 
 // logByte is the byte that belongs at a place of a log.
@@ -192,7 +212,7 @@ func (j *job) observe() {
 	}
 	id := j.r.command()
 	m := j.meta(id)
-	e := domain.EvidenceRecorded{Name: "open", Type: "api_check", Result: "passed", Source: "stdout", ObservedAt: time.Now()}
+	e := domain.EvidenceRecorded{Name: "open", Type: "api_check", Result: "passed", Source: "stdout", ObservedAt: j.r.wallNow()}
 	j.pending++
 	j.r.insist("evidence", id, func(ctx context.Context, to *replica) (any, error) {
 		return to.svc.RecordEvidence(ctx, m, j.call, e, "it answered")
@@ -211,6 +231,7 @@ func (j *job) leave() {
 		return
 	}
 	j.artifacts++
+	j.leaving++
 	id := j.r.command()
 	m := j.meta(id)
 	art := domain.ArtifactCreated{Name: fmt.Sprintf("report-%d", j.artifacts), Type: "report", Storage: "s3", URI: "s3://bucket/a",
@@ -218,6 +239,8 @@ func (j *job) leave() {
 	j.r.insist("artifact", id, func(ctx context.Context, to *replica) (any, error) {
 		return nil, to.svc.RegisterArtifact(ctx, m, j.call, art)
 	}, func(_ any, err error) {
+		j.leaving--
+		defer j.over()
 		if err == nil {
 			j.r.w.obs.acknowledged(j.attempt, "artifact", id)
 		}
@@ -237,6 +260,9 @@ func (j *job) act(on bool) {
 
 // exit is the end of the executor.
 func (j *job) exit(result string) {
+	if j.r.rng.IntN(3) == 0 {
+		j.leave() // what it made last
+	}
 	j.act(false)
 	j.running = false
 	j.result = result
@@ -283,14 +309,15 @@ func (j *job) report(try int) {
 		part.Progress = &commands.Progress{Phase: "probing", Done: int64(try), Total: 10, Message: "on it"}
 	}
 	j.r.send("report", domain.DeriveCommandID(id.UUID(), j.attempt.String()), j.r.timeout(), func(ctx context.Context, to *replica) (any, error) {
+		if err := (reads{j.r.w, j.r.w.rows}).SeenRunner(ctx, j.r.id); err != nil {
+			j.r.w.count("seen", word(err)) // it costs nothing that was asked for
+		}
 		res := to.svc.Report(ctx, m, []commands.LeaseReport{part})[0]
 		return res.Attempt, res.Err
 	}, func(v any, err error) {
 		switch {
 		case err == nil:
-			if sent.After(j.ackSent) {
-				j.ackSent = sent
-			}
+			j.heard(sent)
 			if a, ok := v.(domain.Attempt); ok && a.Stop != nil && a.Phase == domain.PhaseRunning {
 				j.onStop(a.Stop.Reason)
 			}
@@ -323,7 +350,7 @@ func (j *job) finish() {
 }
 
 func (j *job) makeClaim() {
-	c := &domain.Claim{Result: j.result, Launched: j.launched, FinishedAt: time.Now(), Artifacts: j.artifacts}
+	c := &domain.Claim{Result: j.result, Launched: j.launched, FinishedAt: j.r.wallNow(), Artifacts: j.artifacts}
 	if j.launched {
 		code := 0
 		if j.result != "succeeded" {
@@ -354,6 +381,7 @@ func (j *job) complete() {
 		} else {
 			j.completed = true // nothing more can be said; leftovers may still be taken
 		}
+		j.r.freed()
 		j.upload()
 		j.over()
 	})
@@ -375,7 +403,7 @@ func (j *job) completeTwice() {
 
 // over forgets a job whose every byte is stored or refused.
 func (j *job) over() {
-	if !j.completed || j.running {
+	if !j.completed || j.running || j.leaving > 0 {
 		return
 	}
 	for _, s := range logStreams {
@@ -387,6 +415,9 @@ func (j *job) over() {
 }
 
 func (j *job) drop() {
+	if !j.completed {
+		defer j.r.freed()
+	}
 	j.refused = true
 	j.r.jobs = slices.DeleteFunc(j.r.jobs, func(o *job) bool { return o == j })
 }
@@ -421,6 +452,7 @@ func (j *job) sendChunk(stream string, c *chunk) {
 		var e *domain.Error
 		switch {
 		case err == nil:
+			j.failures = 0
 			j.storedTo(stream, have)
 		case errors.Is(err, domain.ErrLogOffset) && errors.As(err, &e):
 			have, _ = e.Details["offset"].(int64)
@@ -429,7 +461,8 @@ func (j *job) sendChunk(stream string, c *chunk) {
 			j.refused = true
 		default:
 			// Half an upload, or none: again, the same or another piece.
-			again := time.Duration(300+j.r.rng.IntN(2_000)) * time.Millisecond
+			again := time.Duration(300+j.r.rng.IntN(2_000)) * time.Millisecond << min(j.failures, 4)
+			j.failures++
 			if j.r.rng.IntN(2) == 0 {
 				j.r.after(again, func() { j.sendChunk(stream, c) })
 				return
@@ -456,7 +489,7 @@ func (j *job) storedTo(stream string, have int64) {
 
 // restarted is what an agent does with a job that an earlier one left.
 func (j *job) restarted() {
-	j.chunks, j.pending = map[string]*chunk{}, 0
+	j.chunks, j.pending, j.leaving = map[string]*chunk{}, 0, 0
 	switch {
 	case !j.started:
 		j.abandoned = true

@@ -37,43 +37,69 @@ func (q *events) Pop() any {
 }
 
 // loop carries out events one at a time. An event may start a goroutine or let
-// one go on; the next event waits until that one waits for the loop again.
+// one go on; the next event waits until that one waits for the loop again. Timers
+// of the product's own go off between events; what they do goes through the loop
+// at its next step.
 type loop struct {
-	mu    sync.Mutex
-	queue events
-	ran   int
+	mu     sync.Mutex
+	queue  events        // guarded by mu
+	asleep bool          // until the earliest event; guarded by mu
+	kick   chan struct{} // an earlier one was planned
+	ran    int
 }
 
 func (l *loop) plan(at time.Time, key uint64, run func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	heap.Push(&l.queue, event{at, key, run})
+	if l.asleep && l.queue[0].key == key {
+		select {
+		case l.kick <- struct{}{}:
+		default:
+		}
+	}
 }
 
-// next takes the earliest event, if it is not after the limit.
-func (l *loop) next(limit time.Time) (event, bool) {
+// next takes the earliest event if its time has come; else it says how long to
+// wait for it, at most until the limit. over says that the limit was reached.
+func (l *loop) next(limit time.Time) (e event, wait time.Duration, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) == 0 || l.queue[0].at.After(limit) {
-		return event{}, false
+	now := time.Now()
+	at := limit
+	if len(l.queue) > 0 && !l.queue[0].at.After(limit) {
+		if at = l.queue[0].at; !at.After(now) {
+			return heap.Pop(&l.queue).(event), 0, false
+		}
 	}
-	return heap.Pop(&l.queue).(event), true
+	l.asleep = at.After(now)
+	return event{}, at.Sub(now), !l.asleep
 }
 
 // run carries out events until the limit, or until stop says so.
 func (l *loop) run(limit time.Time, stop func() bool) {
 	synctest.Wait() // for what was begun outside of any event
 	for !stop() {
-		e, ok := l.next(limit)
-		if !ok {
+		e, wait, over := l.next(limit)
+		if over {
 			return
 		}
-		if d := time.Until(e.at); d > 0 {
-			time.Sleep(d)
+		if e.run != nil {
+			e.run()
+			l.ran++
+			synctest.Wait()
+			continue
 		}
-		e.run()
-		l.ran++
-		synctest.Wait()
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-l.kick:
+			t.Stop()
+		}
+		l.mu.Lock()
+		l.asleep = false
+		l.mu.Unlock()
+		synctest.Wait() // for what timers of the product began
 	}
 }
 
@@ -132,6 +158,9 @@ func (w *World) spawn(id uint64, on *replica, fn func(ctx context.Context)) (can
 	w.mu.Lock()
 	w.cancel[t] = cancel
 	w.mu.Unlock()
+	if w.over {
+		cancel() // no event lets it begin any more
+	}
 	begin := make(chan struct{}, 1)
 	w.loop.plan(time.Now(), mix(id, name("begin")), func() { begin <- struct{}{} })
 	go func() {
@@ -158,21 +187,39 @@ func (w *World) step(ctx context.Context, what string) (*rand.Rand, error) {
 		panic("a call into the simulated world from outside its tasks")
 	}
 	r, key := t.draw(what)
+	if w.over || t.dead() {
+		return r, errKilled
+	}
 	resume := make(chan struct{}, 1)
-	w.loop.plan(time.Now().Add(w.latency(r, t)), key, func() { resume <- struct{}{} })
+	w.loop.plan(time.Now().Add(w.latency(r, t)), key, func() { t.goOn(func() { resume <- struct{}{} }) })
 	select {
 	case <-resume:
 	case <-ctx.Done():
 		return r, ctx.Err()
 	}
-	if t.replica != nil && (t.life != t.replica.life || !t.replica.up) {
+	if t.dead() {
 		return r, errKilled
 	}
 	if w.storeAway {
 		w.count("fault", "store_away")
+		w.disturb()
 		return r, errStoreAway
 	}
 	return r, nil
+}
+
+// dead reports whether the replica that carried the task is no more.
+func (t *task) dead() bool {
+	return t.replica != nil && (t.life != t.replica.life || !t.replica.up)
+}
+
+// goOn lets a task go on, once its replica does.
+func (t *task) goOn(f func()) {
+	if r := t.replica; r != nil && r.paused && t.life == r.life {
+		r.held = append(r.held, f)
+		return
+	}
+	f()
 }
 
 // latency is how long a step takes: mostly under a millisecond, now and then much
@@ -182,6 +229,7 @@ func (w *World) latency(r *rand.Rand, t *task) time.Duration {
 	switch n := r.IntN(1000); {
 	case n < 8 && w.on(SlowReplicas) && t.replica != nil:
 		w.count("fault", "slow_replica")
+		w.disturb()
 		d += time.Duration(r.IntN(12_000)) * time.Millisecond
 	case n < 60:
 		d += time.Duration(r.IntN(30)) * time.Millisecond

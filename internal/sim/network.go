@@ -27,8 +27,9 @@ type call struct {
 }
 
 // send sends a request. The network may lose it, its answer, or deliver it twice;
-// the sender then gets errTimeout and does not know.
-func (w *World) send(c call) {
+// the sender then gets errTimeout and does not know. hangUp ends the request from
+// the sender's side: no answer comes any more.
+func (w *World) send(c call) (hangUp func()) {
 	id := mix(w.Seed, c.id, name(c.what))
 	r := dice(id)
 	answered := false
@@ -41,13 +42,13 @@ func (w *World) send(c call) {
 	if c.timeout == 0 {
 		c.timeout = 5 * time.Second
 	}
-	var hangUp []func()
+	var serving []func()
 	gone := r.IntN(4) == 0
 	now := time.Now()
 	w.loop.plan(now.Add(c.timeout), mix(id, 1), func() {
 		if !answered {
 			w.count("call", "timeout")
-			for _, f := range hangUp {
+			for _, f := range serving {
 				if gone { // the server notices that nobody waits any more
 					f()
 				}
@@ -57,7 +58,7 @@ func (w *World) send(c call) {
 	})
 	deliver := func(n uint64, after time.Duration) {
 		w.loop.plan(now.Add(after), mix(id, 2, n), func() {
-			if c.from != nil && c.from.cutOff {
+			if c.from != nil && (c.from.cut.out || w.apiAway) {
 				w.count("fault", "partitioned")
 				return
 			}
@@ -66,7 +67,7 @@ func (w *World) send(c call) {
 				w.loop.plan(time.Now().Add(time.Millisecond), mix(id, 4, n), func() { settle(nil, errRefused) })
 				return
 			}
-			hangUp = append(hangUp, w.spawn(mix(id, 5, n), to, func(ctx context.Context) { w.serve(ctx, c, mix(id, 6, n), to, settle) }))
+			serving = append(serving, w.spawn(mix(id, 5, n), to, func(ctx context.Context) { w.serve(ctx, c, mix(id, 6, n), to, settle) }))
 		})
 	}
 	lost := w.on(LostMessages) && r.IntN(25) == 0
@@ -84,6 +85,12 @@ func (w *World) send(c call) {
 		}
 		deliver(1, again)
 	}
+	return func() {
+		answered = true
+		for _, f := range serving {
+			f()
+		}
+	}
 }
 
 // travel is how long a message is on its way.
@@ -98,10 +105,16 @@ func (w *World) travel(r interface{ IntN(int) int }) time.Duration {
 
 // serve carries a request out on a replica and sends the answer back.
 func (w *World) serve(ctx context.Context, c call, id uint64, to *replica, settle func(any, error)) {
-	stored := w.obs.stored(c.command)
+	stored, life := w.obs.stored(c.command), to.life
 	v, err := c.do(ctx, to)
+	if to.life != life {
+		err = errKilled
+	}
 	w.obs.answered(c, v, err, stored)
 	w.count("answer", c.what+" "+word(err))
+	if domain.KindOf(err) == domain.KindOverloaded && c.what != "submit" {
+		w.obs.violate("I15", domain.AttemptID{}, "%s was refused for the length of the queue: %v", c.what, err)
+	}
 	r := dice(id)
 	if errors.Is(err, errKilled) {
 		w.loop.plan(time.Now().Add(time.Millisecond), mix(id, 1), func() { settle(nil, errKilled) })
@@ -112,7 +125,7 @@ func (w *World) serve(ctx context.Context, c call, id uint64, to *replica, settl
 		return
 	}
 	w.loop.plan(time.Now().Add(w.travel(r)), mix(id, 2), func() {
-		if c.from != nil && c.from.cutOff {
+		if c.from != nil && (c.from.cut.in || w.apiAway) {
 			w.count("fault", "partitioned")
 			return
 		}

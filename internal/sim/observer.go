@@ -41,7 +41,9 @@ type observer struct {
 	resumed    []time.Time
 	evicted    map[domain.RunnerID]bool
 	violations []Violation
-	appends    int
+	total      int64
+	expired    []Expiry
+	expiries   []time.Time // of running leases, a moment ago
 }
 
 type ack struct {
@@ -158,18 +160,18 @@ func (o *observer) acts(j *job) *act {
 	return interval
 }
 
-// appended is how many appends there were.
-func (o *observer) appended() int {
+// events is how many events there are.
+func (o *observer) events() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.appends
+	return o.total
 }
 
 // observe is told of every append, whoever made it.
 func (o *observer) observe(events []eventstore.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.appends++
+	o.total += int64(len(events))
 	for _, e := range events {
 		o.w.count("event", strings.TrimPrefix(e.Type, "execution."))
 		o.done[e.CommandID] = e.Stream
@@ -196,7 +198,9 @@ func (o *observer) observe(events []eventstore.Event) {
 				o.evicted[r] = true
 			}
 		case "service":
-			if _, ok := d.(domain.ServiceResumed); ok {
+			if d, ok := d.(domain.ServiceResumed); ok {
+				o.w.count("resumed", d.Reason)
+				o.cameBack(e, d)
 				o.resumed = append(o.resumed, e.Time)
 			}
 		}
@@ -209,6 +213,49 @@ func (o *observer) observe(events []eventstore.Event) {
 		}
 	}
 }
+
+// cameBack checks that the service says for a reason that it was away.
+func (o *observer) cameBack(e eventstore.Event, d domain.ServiceResumed) {
+	switch d.Reason {
+	case "no_sweep":
+		if gap := e.Time.Sub(o.w.swept); gap <= domain.AwayAfter && o.w.jumped.IsZero() {
+			o.note("I4", domain.AttemptID{}, "the service says that nobody swept for long; the last sweep was %s before", gap)
+		}
+	case "clock":
+		if o.w.jumped.IsZero() {
+			o.note("I4", domain.AttemptID{}, "the service says that the database's clock jumped; it never did")
+		}
+	case "mass_expiry":
+		over := 0
+		for _, a := range o.accounts {
+			if a.live && a.kind == "lease" && !a.until.After(e.Time) {
+				over++
+			}
+		}
+		if over < massLeast && !o.w.disturbed.After(time.Now().Add(-takeover)) {
+			o.note("I4", domain.AttemptID{}, "the service gave all runners a fresh term, and %d leases were over", over)
+		}
+	default:
+		o.note("I4", domain.AttemptID{}, "the service came back for a reason that there is not: %q", d.Reason)
+	}
+}
+
+// offered checks that in a quiet run an attempt does not wait where the runner that
+// gets it was asking for work all the time.
+func (o *observer) offered(a *account, e eventstore.Event) {
+	if o.w.Faults != 0 || a.epoch != 1 {
+		return
+	}
+	waited := e.Time.Sub(a.createdAt)
+	for _, r := range o.w.runners {
+		if r.id == a.holder && !r.idle.IsZero() && time.Since(r.idle) > waited+time.Second && waited > quickOffer {
+			a.bad("I15", "it waited for %s, and the runner that got it was asking for work for %s", waited, time.Since(r.idle))
+		}
+	}
+}
+
+// quickOffer is how long an attempt may wait for a runner that waits for it.
+const quickOffer = 600 * time.Millisecond
 
 func (o *observer) attempt(id domain.AttemptID, e eventstore.Event, d domain.Event) {
 	a := o.accounts[id]

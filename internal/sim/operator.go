@@ -21,19 +21,23 @@ type submission struct {
 func (w *World) submitAll() {
 	for n := range w.Attempts {
 		r := dice(mix(w.Seed, name("submission"), uint64(n)))
-		at := time.Duration(r.Int64N(int64(w.Busy)))
+		at := time.Duration(r.Int64N(int64(w.arriving())))
 		w.loop.plan(w.start.Add(at), mix(w.Seed, name("submit"), uint64(n)), func() { w.submit(r, uint64(n)) })
 	}
 }
 
 func (w *World) submit(r *rand.Rand, n uint64) {
-	ids := &runner{ids: dice(mix(w.Seed, name("attempt"), n))}
 	controls := domain.Controls{TimeoutSeconds: 60 + r.IntN(240), QueueTimeoutSeconds: 30 + r.IntN(400), Priority: r.IntN(3)}
 	if r.IntN(3) == 0 {
 		controls.IdleTimeoutSeconds = 15 + r.IntN(45)
 	}
+	w.submitWith(r, n, controls)
+}
+
+func (w *World) submitWith(r *rand.Rand, n uint64, controls domain.Controls) {
+	ids := &runner{ids: dice(mix(w.Seed, name("attempt"), n))}
 	spec, raw := jobSpec(ids.newID(), ids.newID(), controls)
-	if r.IntN(30) == 0 {
+	if r.IntN(30) == 0 && !w.endless {
 		spec.Target.Resources[0].Binding.Address = "192.0.2.1" // policy refuses it
 		raw = encode(spec)
 	}
@@ -42,7 +46,11 @@ func (w *World) submit(r *rand.Rand, n uint64) {
 	command := domain.NewID[domain.CommandID](spec.AttemptID.UUID())
 	w.insist(mix(n, 1), "submit", command, func(ctx context.Context, to *replica) (any, error) {
 		s := *spec
-		return to.svc.Submit(ctx, meta(domain.NewID[domain.CommandID](uuid.New()), "control-plane", domain.RoleControlPlane), &s, raw)
+		done, err := to.svc.Submit(ctx, meta(domain.NewID[domain.CommandID](uuid.New()), "control-plane", domain.RoleControlPlane), &s, raw)
+		if domain.KindOf(err) == domain.KindOverloaded {
+			w.count("fault", "queue_full")
+		}
+		return done, err
 	}, func(err error) {
 		if err == nil {
 			sub.accepted = true
@@ -95,12 +103,14 @@ func (w *World) operate(r *rand.Rand, n uint64, id domain.AttemptID) {
 				reason = domain.StopOperatorAbort
 			}
 			later(func() {
+				w.count("fault", string(reason))
 				w.insist(mix(n, 2, i), "stop", command, func(ctx context.Context, to *replica) (any, error) {
 					return to.svc.Stop(ctx, m, id, reason, "no longer wanted")
 				}, func(error) {})
 			})
 		case 2:
 			later(func() {
+				w.count("fault", "requeue")
 				w.insist(mix(n, 3, i), "requeue", command, func(ctx context.Context, to *replica) (any, error) {
 					return to.svc.Requeue(ctx, m, id, "it hangs")
 				}, func(error) {})
@@ -119,7 +129,7 @@ func (w *World) insist(id uint64, what string, command domain.CommandID, do func
 				done(err)
 				return
 			}
-			w.loop.plan(time.Now().Add(time.Second), mix(w.Seed, id, name("again"), n), func() { try(n + 1) })
+			w.loop.plan(time.Now().Add(time.Second<<min(n, 4)), mix(w.Seed, id, name("again"), n), func() { try(n + 1) })
 		}})
 	}
 	try(0)
@@ -130,7 +140,21 @@ func (w *World) trouble() {
 	w.spells(StoreAway, "store_away", 2, 12*time.Second, func(on bool) { w.storeAway = on })
 	w.spells(Conflicts, "conflict_storm", 4, 8*time.Second, func(on bool) { w.storm = on })
 	w.spells(ObjectsAway, "objects_away", 2, 90*time.Second, func(on bool) { w.objectsAway = on })
-	w.spells(StalledSweeps, "stalled_sweeps", 2, 60*time.Second, func(on bool) { w.stalled = on })
+	w.spells(StalledSweeps, "stalled_sweeps", 2, 60*time.Second, func(on bool) { w.stalled = on; w.disturb() })
+	w.spells(APIAway, "api_away", 2, 240*time.Second, func(on bool) { w.apiAway = on })
+	w.spells(StalledFeed, "stalled_feed", 3, 60*time.Second, func(on bool) {
+		w.fedTo = 0
+		if on {
+			w.fedTo = w.obs.events()
+		}
+	})
+	if w.Faults.has(ObjectsGone) {
+		w.loop.plan(w.start.Add(time.Minute), mix(w.Seed, name("objects gone")), func() {
+			w.count("fault", "objects_gone")
+			w.objectsAway = true
+		})
+		w.loop.plan(w.start.Add(61*time.Minute), mix(w.Seed, name("objects back")), func() { w.objectsAway = false })
+	}
 	w.spells(Downtime, "downtime", 2, 200*time.Second, func(on bool) {
 		for _, r := range w.replicas {
 			w.setUp(r, !on)
@@ -139,10 +163,19 @@ func (w *World) trouble() {
 	w.jumps()
 	for i, r := range w.replicas {
 		w.spells(ReplicaKills, "replica_kill", 8, 20*time.Second, func(on bool) { w.setUp(r, !on) }, uint64(i))
+		w.spells(ReplicaPauses, "replica_pause", 4, 90*time.Second, func(on bool) { w.pause(r, on) }, uint64(i))
 	}
 	for i := range w.runners {
 		r, i := w.runners[i], uint64(i)
-		w.spells(Partitions, "partition", 2, 120*time.Second, func(on bool) { r.cutOff = on }, i)
+		w.spells(Partitions, "partition", 1, 120*time.Second, func(on bool) { r.cut = cut{on, on} }, i)
+		w.spells(Partitions, "partition_in", 1, 120*time.Second, func(on bool) { r.cut.in = on }, i)
+		w.spells(Partitions, "partition_out", 1, 120*time.Second, func(on bool) { r.cut.out = on }, i)
+		w.spells(WallSteps, "wall_step", 4, 90*time.Second, func(on bool) {
+			r.wall = 0
+			if on {
+				r.wall = time.Duration(r.rng.IntN(7200)-3600) * time.Second
+			}
+		}, i)
 		w.spells(RunnerCrashes, "runner_crash", 8, 40*time.Second, func(on bool) {
 			if on {
 				r.crash()
@@ -173,6 +206,7 @@ func (w *World) setUp(r *replica, up bool) {
 	case !up:
 		w.kill(r)
 	case !r.up:
+		w.disturb()
 		w.boot(r)
 	}
 }
@@ -216,10 +250,17 @@ func (w *World) jumps() {
 			by /= 20
 		}
 		w.loop.plan(w.start.Add(time.Duration(r.Int64N(int64(w.Busy)))), r.Uint64(), func() {
-			if !w.calm {
-				w.count("fault", "clock_jump")
-				w.jump += by
+			if w.calm {
+				return
 			}
+			what := "clock_jump"
+			if by < 0 {
+				what = "clock_jump_back"
+			}
+			w.count("fault", what)
+			w.jump += by
+			w.jumped = time.Now()
+			w.disturb()
 		})
 	}
 }
@@ -231,7 +272,7 @@ func (w *World) changeRunner(r *runner, n uint64) {
 	}
 	d := dice(mix(w.Seed, name("change"), n))
 	for i := range uint64(2) {
-		change := []string{"pause", "resume", "none", "none", "none", "evict"}[d.IntN(6)]
+		change := []string{"pause", "resume", "drain", "none", "none", "evict"}[d.IntN(6)]
 		at := time.Duration(d.Int64N(int64(w.Busy)))
 		command := domain.NewID[domain.CommandID](r.newID())
 		if change == "none" || change == "evict" && n == 0 {
@@ -239,9 +280,13 @@ func (w *World) changeRunner(r *runner, n uint64) {
 		}
 		m := meta(command, "operator", domain.RoleOperator)
 		act := func(change string, m2 uint64) {
-			w.count("operator", change)
+			w.count("fault", change)
 			w.insist(mix(name("change"), n, i, m2), "change", command, func(ctx context.Context, to *replica) (any, error) {
-				return to.svc.ChangeRunner(ctx, m, r.id, change, "as told")
+				done, err := to.svc.ChangeRunner(ctx, m, r.id, change, "as told")
+				if err == nil && change == "evict" {
+					err = to.dispatch.Evicted(ctx, r.id)
+				}
+				return done, err
 			}, func(error) {})
 		}
 		w.loop.plan(w.start.Add(at), mix(w.Seed, name("change at"), n, i), func() { act(change, 0) })
@@ -251,12 +296,16 @@ func (w *World) changeRunner(r *runner, n uint64) {
 // heal ends all trouble.
 func (w *World) heal() {
 	w.calm = true
-	w.storeAway, w.storm, w.objectsAway, w.stalled = false, false, false, false
+	w.storeAway, w.storm, w.objectsAway, w.stalled, w.apiAway, w.fedTo = false, false, false, false, false, 0
 	for _, r := range w.replicas {
+		w.pause(r, false)
 		w.setUp(r, true)
 	}
 	for _, r := range w.runners {
-		r.cutOff = false
+		r.cut = cut{}
+		if r.gone {
+			continue
+		}
 		if r.frozen {
 			r.resume(true)
 		}

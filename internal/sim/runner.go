@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/platform-core/execution-plane-service/commands"
+	"github.com/platform-core/execution-plane-service/dispatch"
 	"github.com/platform-core/execution-plane-service/domain"
 )
 
@@ -29,15 +30,29 @@ type runner struct {
 
 	up      bool
 	life    int  // raised by each crash of the agent
-	cutOff  bool // partitioned
+	cut     cut  // partitioned
 	paused  bool // the agent
 	frozen  bool // the machine
+	gone    bool // for good
 	evicted bool
-	waiting []func() // what the agent does when it goes on
-	held    []func() // what shims do when the machine goes on
-	tokens  []string // one per slot, until an offer uses it
+	picky   bool // it declines what it is offered
+	drain   bool // the service told it to take nothing more
+	asked   int  // counts held requests
+	hangUp  func()
+	idle    time.Time     // since when the held request has tokens for offers; zero: it has none
+	wall    time.Duration // how far its wall clock is off
+	waiting []func()      // what the agent does when it goes on
+	held    []func()      // what shims do when the machine goes on
+	tokens  []string      // one per slot, until an offer uses it
 	jobs    []*job
 }
+
+// cut says in which direction a runner's messages are lost.
+type cut struct{ out, in bool }
+
+// wallNow is what the runner's wall clock shows. Nothing but the times that it tells
+// may depend on it.
+func (r *runner) wallNow() time.Time { return time.Now().Add(r.wall) }
 
 func (r *runner) newID() uuid.UUID {
 	var u uuid.UUID
@@ -82,10 +97,10 @@ func (r *runner) shim(f func()) {
 }
 
 // send sends a request of the agent.
-func (r *runner) send(what string, command domain.CommandID, timeout time.Duration, do func(context.Context, *replica) (any, error), reply func(any, error)) {
+func (r *runner) send(what string, command domain.CommandID, timeout time.Duration, do func(context.Context, *replica) (any, error), reply func(any, error)) (hangUp func()) {
 	life := r.life
 	r.planned++
-	r.w.send(call{
+	return r.w.send(call{
 		id: mix(name("message"), uint64(r.n), r.planned), from: r, what: what, command: command, timeout: timeout, do: do,
 		reply: func(v any, err error) { r.agent(life, func() { reply(v, err) }) },
 	})
@@ -123,47 +138,96 @@ func (r *runner) begin() {
 	r.report()
 }
 
-// poll asks for work, over and over.
-func (r *runner) poll() {
+// request is what the runner asks with: a token's hash for each free slot, and what
+// it knows.
+func (r *runner) request() dispatch.NextRequest {
+	var req dispatch.NextRequest
 	free := r.slots
 	for _, j := range r.jobs {
 		if !j.completed && !j.refused {
 			free--
 		}
+		req.Known = append(req.Known, j.call.LeaseID.String())
+		if j.stopped {
+			req.Known = append(req.Known, "stop/"+j.call.LeaseID.String())
+		}
 	}
-	var hashes []string
+	if r.drain {
+		req.Known = append(req.Known, "drain")
+		return req
+	}
 	for _, t := range r.tokens[:max(0, min(free, len(r.tokens)))] {
-		hashes = append(hashes, sha(t))
+		req.TokenSHA256 = append(req.TokenSHA256, sha(t))
+	}
+	req.FreeSlots = len(req.TokenSHA256)
+	return req
+}
+
+// poll holds a request for work, over and over. One that is asked anew gives up the
+// one before it.
+func (r *runner) poll() {
+	if r.hangUp != nil {
+		r.hangUp()
+	}
+	r.asked++
+	asked, req := r.asked, r.request()
+	wait := time.Duration(1+r.rng.IntN(30)) * time.Second
+	r.idle = time.Time{}
+	if req.FreeSlots > 0 {
+		r.idle = time.Now()
 	}
 	sent := time.Now()
-	r.send("next", domain.CommandID{}, 5*time.Second, func(ctx context.Context, to *replica) (any, error) {
-		return r.w.next(ctx, to, r.id, r.slots, hashes)
+	r.hangUp = r.send("next", domain.CommandID{}, wait+5*time.Second, func(ctx context.Context, to *replica) (any, error) {
+		return to.dispatch.Next(ctx, r.id, req, wait)
 	}, func(v any, err error) {
-		wait := time.Duration(500+r.rng.IntN(3_500)) * time.Millisecond
-		if n, ok := v.(news); ok && err == nil {
+		if asked != r.asked {
+			return
+		}
+		pause := time.Duration(10+r.rng.IntN(90)) * time.Millisecond
+		if n, ok := v.(dispatch.Next); ok && err == nil {
 			r.learn(n, sent)
 		} else if domain.KindOf(err) == domain.KindGone {
 			r.leave()
 			return
+		} else {
+			pause = time.Duration(500+r.rng.IntN(3_500)) * time.Millisecond
 		}
-		r.after(wait, r.poll)
+		r.idle = time.Time{}
+		r.after(pause, func() {
+			if asked == r.asked {
+				r.poll()
+			}
+		})
 	})
 }
 
-func (r *runner) learn(n news, sent time.Time) {
+// freed asks anew: there is a slot more.
+func (r *runner) freed() {
+	if r.up && r.hangUp != nil {
+		r.after(time.Millisecond, r.poll)
+	}
+}
+
+func (r *runner) learn(n dispatch.Next, sent time.Time) {
+	if n.Drain && !r.drain {
+		r.w.count("runner", "told to drain")
+	}
+	r.drain = n.Drain
 	for _, j := range slices.Clone(r.jobs) {
-		if reason, ok := n.stops[j.call.LeaseID]; ok {
-			j.onStop(reason)
+		for _, s := range n.Stops {
+			if s.LeaseID == j.call.LeaseID {
+				j.onStop(s.Reason)
+			}
 		}
-		if !n.live[j.call.LeaseID] && j.started && sent.After(j.startAcked) {
+		if slices.Contains(n.Gone, j.call.LeaseID) && j.started && sent.After(j.startAcked) {
 			j.onLost()
 		}
 	}
-	for _, o := range n.offers {
-		if slices.ContainsFunc(r.jobs, func(j *job) bool { return j.call.LeaseID == o.lease }) {
+	for _, o := range n.Offers {
+		if slices.ContainsFunc(r.jobs, func(j *job) bool { return j.call.LeaseID == o.Lease.ID }) {
 			continue
 		}
-		i := slices.IndexFunc(r.tokens, func(t string) bool { return sha(t) == o.token })
+		i := slices.IndexFunc(r.tokens, func(t string) bool { return sha(t) == o.Lease.TokenSHA256 })
 		if i < 0 {
 			continue // the agent that asked for it is no more
 		}
@@ -174,14 +238,14 @@ func (r *runner) learn(n news, sent time.Time) {
 }
 
 // take begins with an offered attempt, or gives it back.
-func (r *runner) take(o offer, token string) {
+func (r *runner) take(o dispatch.Offer, token string) {
 	j := &job{
-		r: r, attempt: o.attempt, clocks: o.clocks, spool: map[string][]byte{}, acked: map[string]int64{}, chunks: map[string]*chunk{},
-		call: commands.LeaseCall{LeaseID: o.lease, Epoch: o.epoch, Token: token, RunnerID: r.id},
+		r: r, attempt: o.Attempt.ID, clocks: o.Attempt.Clocks, spool: map[string][]byte{}, acked: map[string]int64{}, chunks: map[string]*chunk{},
+		call: commands.LeaseCall{LeaseID: o.Lease.ID, Epoch: o.Lease.Epoch, Token: token, RunnerID: r.id},
 	}
 	id := r.command()
 	r.w.obs.caller(id, j)
-	if r.rng.IntN(25) == 0 {
+	if r.picky || r.rng.IntN(25) == 0 && !r.w.endless {
 		reason := []string{domain.ReleaseDeclined, domain.ReleaseDraining, domain.ReleasePolicyUnavailable}[r.rng.IntN(3)]
 		r.insist("release", id, func(ctx context.Context, to *replica) (any, error) {
 			return nil, to.svc.Release(ctx, r.meta(id), j.call, reason)
@@ -214,7 +278,12 @@ func (r *runner) crash() {
 	r.up = false
 	r.life++
 	r.waiting = nil
-	r.paused = false
+	r.paused, r.drain = false, false
+	r.idle = time.Time{}
+	if r.hangUp != nil {
+		r.hangUp()
+		r.hangUp = nil
+	}
 }
 
 func (r *runner) restart() {
@@ -302,8 +371,14 @@ func (w *World) enrol() error {
 	r := &runner{w: w, n: n, rng: dice(key), ids: dice(mix(key, 1))}
 	r.id, r.slots = domain.NewID[domain.RunnerID](r.newID()), 1+r.rng.IntN(3)
 	r.drift = (2*r.rng.Float64() - 1) * w.Drift
+	if w.Faults.has(Delays) && r.rng.IntN(8) == 0 {
+		r.picky = true
+		w.count("fault", "picky_runner")
+	}
 	if !w.Faults.has(RunnerDrift) {
 		r.drift = 0
+	} else {
+		w.count("fault", "runner_drift")
 	}
 	enrolment := domain.NewID[domain.EnrolmentID](r.newID())
 	register, create := r.command(), r.command()

@@ -1,14 +1,12 @@
 package sim
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/commands"
+	"github.com/platform-core/execution-plane-service/dispatch"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
@@ -16,194 +14,152 @@ import (
 
 // replica is one process of the service.
 type replica struct {
-	n       int
-	up      bool
-	life    int // raised when it is killed: what ran in it is gone
-	svc     *commands.Service
-	sealing map[domain.AttemptID]bool
-	busy    bool // a sweep is on its way
+	n        int
+	up       bool
+	paused   bool     // SIGSTOP
+	held     []func() // what goes on when it does
+	life     int      // raised when it is killed: what ran in it is gone
+	svc      *commands.Service
+	dispatch *dispatch.Dispatcher
+	sealing  map[domain.AttemptID]bool
+	retries  map[domain.AttemptID]retry // of seals that failed
+}
+
+// retry is when a seal that failed is tried again, and how long after the last try.
+type retry struct {
+	at    time.Time
+	pause time.Duration
 }
 
 var catalog = runners.Catalogue()
 
+// queueLimit is how many attempts may wait in a run with admission control.
+const queueLimit = 3
+
+// boot starts a replica: its commands, its dispatcher with queue and sweeper, and
+// its sealer.
 func (w *World) boot(r *replica) {
-	r.up, r.busy, r.sealing = true, false, map[domain.AttemptID]bool{}
-	r.svc = commands.New(commands.Config{
-		Store: w.store, Index: worldIndex{w, Rows{w.mem}}, Policy: policy.BuiltinDev, Actions: catalog,
+	r.up, r.sealing, r.retries = true, map[domain.AttemptID]bool{}, map[domain.AttemptID]retry{}
+	reads := reads{w, w.rows}
+	c := commands.Config{
+		Store: flakyStore{w, w.mem, r}, Index: reads, Policy: policy.BuiltinDev, Actions: catalog,
 		Profile: w.profile(), Limits: domain.DefaultControlLimits(), StorageBase: "s3://bucket/",
+	}
+	if w.Faults.has(QueueLimit) {
+		c.MaxQueue = queueLimit
+	}
+	r.svc = commands.New(c)
+	d := dispatch.New(dispatch.Config{
+		Commands: r.svc, Reads: reads, Feed: feed{w, w.mem}, Policy: policy.BuiltinDev, Profile: w.profile(),
+		Leases: rowLeases{w}, Holder: fmt.Sprintf("replica %d, life %d", r.n, r.life),
 	})
+	r.dispatch = d
+	key := mix(w.Seed, name("replica"), uint64(r.n), uint64(r.life))
+	loop := func(n uint64, run func(context.Context) error) {
+		w.spawn(mix(key, n), r, func(ctx context.Context) {
+			if err := run(ctx); err != nil {
+				w.obs.violate("loop", domain.AttemptID{}, "a loop of replica %d ended: %v", r.n, err)
+			}
+		})
+	}
+	loop(1, d.Run)
+	loop(2, d.Sweep)
+	loop(3, func(ctx context.Context) error { w.seal(ctx, r, mix(key, 4)); return nil })
 }
 
+// kill ends a replica at whatever step it is in.
 func (w *World) kill(r *replica) {
-	if r.up {
-		r.up = false
-		r.life++
+	if !r.up {
+		return
+	}
+	life := r.life
+	r.up, r.paused, r.held = false, false, nil
+	r.life++
+	w.disturb()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t, cancel := range w.cancel {
+		if t.replica == r && t.life == life {
+			cancel()
+		}
 	}
 }
 
-func (w *World) sweepEvery() time.Duration {
-	if w.Profile == "fast" {
-		return 500 * time.Millisecond
+// pause stops a replica, or lets it go on with what it was about to do.
+func (w *World) pause(r *replica, on bool) {
+	w.disturb()
+	if r.paused == on || !r.up {
+		return
 	}
-	return 2 * time.Second
+	r.paused = on
+	held := r.held
+	r.held = nil
+	for i, f := range held {
+		w.loop.plan(time.Now(), mix(w.Seed, name("goes on"), uint64(r.n), uint64(i), uint64(time.Since(w.start))), f)
+	}
 }
 
 const (
-	sweeperTerm = 5 * time.Second
-	massShare   = 0.5
-	massLeast   = 10
+	sealEvery  = 2 * time.Second
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
 )
 
-// rowLease is a fenced lease that one replica may hold, by the database's clock.
-type rowLease struct {
-	holder *replica
-	until  time.Time
-}
-
-// tick is a replica's timer: it sweeps where it holds the sweeper's lease, and
-// seals.
-func (w *World) tick(r *replica) {
-	n := uint64(time.Since(w.start))
-	key := mix(w.Seed, name("tick"), uint64(r.n), n)
-	w.loop.plan(time.Now().Add(w.sweepEvery()), key, func() { w.tick(r) })
-	if !r.up || w.storeAway {
-		return
-	}
-	if !r.busy && !w.stalled {
-		now := w.dbNow()
-		if w.sweeper.holder == nil || w.sweeper.holder == r || !now.Before(w.sweeper.until) {
-			w.sweeper = rowLease{r, now.Add(sweeperTerm)}
-			r.busy = true
-			life := r.life
-			w.spawn(mix(key, 1), r, func(ctx context.Context) {
-				if err := w.sweep(ctx, r); err != nil {
-					w.count("sweep", word(err))
-				}
-				if r.life == life {
-					r.busy = false
-				}
-			})
+// seal looks for attempts to seal until ctx ends. Nothing keeps two replicas from
+// sealing the same attempt.
+func (w *World) seal(ctx context.Context, r *replica, key uint64) {
+	reads := reads{w, w.rows}
+	for n := uint64(0); ctx.Err() == nil; n++ {
+		woken := r.dispatch.Finalizing()
+		ids, err := reads.sealable(ctx)
+		if err != nil {
+			ids = nil
 		}
-	}
-	w.sealAll(r, key)
-}
-
-// sweep lets every timer that is due fire, as package dispatch does: a gap since
-// the last sweep moves resumed_at before this sweep is noted.
-func (w *World) sweep(ctx context.Context, r *replica) error {
-	if _, err := w.step(ctx, "sweep"); err != nil {
-		return err
-	}
-	now, last := w.dbNow(), w.swept
-	if gap := now.Sub(last); !last.IsZero() && gap > domain.AwayAfter {
-		w.count("resume", "no_sweep")
-		if err := r.svc.Resume(ctx, "no_sweep", gap); err != nil {
-			return err
+		if n%16 == 0 {
+			ids = append(ids, w.finalizing()...) // too early: the domain holds it back
 		}
-	}
-	if _, err := w.step(ctx, "note"); err != nil {
-		return err
-	}
-	w.swept = w.dbNow()
-	p, err := r.svc.Presence(ctx)
-	if err != nil {
-		return err
-	}
-	due, expiring, live := w.timers.due(w, now)
-	if expiring >= massLeast && float64(expiring) > massShare*float64(live) && now.Sub(p.ResumedAt) >= 2*w.profile().Lease("opentofu") {
-		w.count("resume", "mass_expiry")
-		return r.svc.Resume(ctx, "mass_expiry", 0)
-	}
-	for _, id := range due {
-		if _, err := r.svc.Tick(ctx, id, commands.TickOptions{Presence: p}); err != nil {
-			w.count("tick", word(err))
-		}
-	}
-	return w.sweepEvicted(ctx, r)
-}
-
-// timers remembers when the next timer runs out, until something is stored.
-type timers struct {
-	appends int
-	next    time.Time
-}
-
-// due lists attempts with a timer that may have run out, and counts the running
-// leases that have, and all.
-func (t *timers) due(w *World, now time.Time) (ids []domain.AttemptID, expiring, live int) {
-	if n := w.obs.appended(); n == t.appends && now.Before(t.next) {
-		return nil, 0, 0
-	} else {
-		*t = timers{n, now.Add(time.Hour)}
-	}
-	seen := map[domain.AttemptID]bool{}
-	look := func(id domain.AttemptID, at time.Time) bool {
-		due := !now.Before(at)
-		if due {
-			seen[id] = true
-		}
-		if at.Before(t.next) {
-			t.next = at
-		}
-		return due
-	}
-	eachRow(w.mem, "leases", "", func(l leaseRow) {
-		live++
-		if look(l.AttemptID, l.LeaseUntil) && l.Kind == "lease" {
-			expiring++
-		}
-	})
-	eachRow(w.mem, "attempt_status", `"due_at":"`, func(s statusRow) {
-		if s.Phase != domain.PhaseClosed {
-			look(s.AttemptID, *s.DueAt)
-		}
-	})
-	for id := range seen {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b domain.AttemptID) int { return cmp.Compare(a.String(), b.String()) })
-	return ids, expiring, live
-}
-
-func (w *World) sweepEvicted(ctx context.Context, r *replica) error {
-	var out []error
-	eachRow(w.mem, "runner_status", `"evicted"`, func(s runnerStatusRow) {
-		eachRow(w.mem, "leases", s.RunnerID.String(), func(l leaseRow) {
-			if l.RunnerID == s.RunnerID {
-				_, err := r.svc.Tick(ctx, l.AttemptID, commands.TickOptions{EvictedRunner: s.RunnerID})
-				out = append(out, err)
+		for _, id := range ids {
+			if !r.sealing[id] && !time.Now().Before(r.retries[id].at) {
+				w.sealOne(r, mix(key, n, name(id.String())), id)
 			}
-		})
-	})
-	return errors.Join(out...)
+		}
+		t := time.NewTimer(sealEvery)
+		select {
+		case <-t.C:
+		case <-woken:
+			t.Stop()
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
 }
 
-// sealAll seals what waits for it. Nothing keeps two replicas from sealing the
-// same attempt.
-func (w *World) sealAll(r *replica, key uint64) {
-	appends, now := w.obs.appended(), w.dbNow()
-	if w.idleAt == appends {
-		return // nothing was waiting then, and nothing was stored since
+// finalizing lists what is not closed yet and fixed in its outcome.
+func (w *World) finalizing() (out []domain.AttemptID) {
+	for _, s := range w.submissions {
+		if a, err := w.rows.Attempt(context.Background(), s.id); err == nil && a.Phase == string(domain.PhaseFinalizing) {
+			out = append(out, s.id)
+		}
 	}
-	w.idleAt = appends
-	eachRow(w.mem, "attempt_status", `"finalizing"`, func(s statusRow) {
-		id := s.AttemptID
-		w.idleAt = -1
-		if s.Phase != domain.PhaseFinalizing || r.sealing[id] {
+	return out
+}
+
+func (w *World) sealOne(r *replica, key uint64, id domain.AttemptID) {
+	r.sealing[id] = true
+	life := r.life
+	w.spawn(key, r, func(ctx context.Context) {
+		_, err := r.svc.Seal(ctx, id, func(a domain.Attempt, _ time.Time) (domain.Sealed, error) { return w.bundle(ctx, a) })
+		w.count("seal", word(err))
+		if r.life != life {
 			return
 		}
-		if ready := s.Sealable || s.DueAt != nil && !now.Before(*s.DueAt); !ready && dice(mix(key, 2, name(id.String()))).IntN(8) > 0 {
-			return // now and then it is tried too early: the domain holds it back
+		delete(r.sealing, id)
+		if err == nil || definite(err) {
+			delete(r.retries, id)
+			return
 		}
-		r.sealing[id] = true
-		life := r.life
-		w.spawn(mix(key, name(id.String())), r, func(ctx context.Context) {
-			_, err := r.svc.Seal(ctx, id, func(a domain.Attempt, _ time.Time) (domain.Sealed, error) { return w.bundle(ctx, a) })
-			w.count("seal", word(err))
-			if r.life == life {
-				delete(r.sealing, id)
-			}
-		})
+		d := min(max(firstRetry, 2*r.retries[id].pause), lastRetry)
+		r.retries[id] = retry{time.Now().Add(d), d}
 	})
 }
 
@@ -227,119 +183,6 @@ func (w *World) bundle(ctx context.Context, a domain.Attempt) (domain.Sealed, er
 		}
 	}
 	return s, nil
-}
-
-// offer is a lease to start.
-type offer struct {
-	attempt domain.AttemptID
-	lease   domain.LeaseID
-	epoch   int64
-	token   string // its hash
-	clocks  domain.Clocks
-}
-
-// news is what concerns a runner now.
-type news struct {
-	offers []offer
-	stops  map[domain.LeaseID]domain.StopReason
-	live   map[domain.LeaseID]bool
-	status domain.RunnerStatus
-}
-
-// next answers a runner's request for work, as package dispatch does.
-func (w *World) next(ctx context.Context, r *replica, id domain.RunnerID, slots int, tokens []string) (news, error) {
-	if _, err := w.step(ctx, "next"); err != nil {
-		return news{}, err
-	}
-	n := news{stops: map[domain.LeaseID]domain.StopReason{}, live: map[domain.LeaseID]bool{}}
-	st, ok := find(w.mem, "runner_status", id.String(), func(s runnerStatusRow) bool { return s.RunnerID == id })
-	if !ok {
-		return n, domain.ErrRunnerUnknown
-	}
-	n.status = st.Status
-	if st.Status == domain.RunnerIsEvicted {
-		return n, &domain.Error{Kind: domain.KindGone, Code: "runner_evicted", Message: "this runner was evicted"}
-	}
-	busy := 0
-	used := map[string]bool{}
-	var repeated []leaseRow
-	eachRow(w.mem, "leases", id.String(), func(l leaseRow) {
-		if l.RunnerID != id {
-			return
-		}
-		n.live[l.LeaseID], used[l.TokenSHA256] = true, true
-		if l.Kind != "upload" {
-			busy++
-		}
-		if l.Kind == "offer" && slices.Contains(tokens, l.TokenSHA256) {
-			repeated = append(repeated, l)
-		}
-		if l.StopReason != nil {
-			n.stops[l.LeaseID] = *l.StopReason
-		}
-	})
-	for _, l := range repeated {
-		a, err := r.svc.Attempt(ctx, l.AttemptID)
-		if err != nil {
-			return n, err
-		}
-		if a.Phase == domain.PhaseLeased && a.Lease.ID == l.LeaseID {
-			n.offers = append(n.offers, offer{a.ID, l.LeaseID, a.Epoch, l.TokenSHA256, a.Clocks})
-		}
-	}
-	if len(n.offers) > 0 || st.Status != domain.RunnerActive {
-		return n, nil
-	}
-	for _, token := range tokens {
-		if busy >= slots {
-			break
-		}
-		if used[token] {
-			continue
-		}
-		o, err := w.offerOne(ctx, r, id, token)
-		if err != nil {
-			return n, err
-		}
-		if o == nil {
-			break
-		}
-		n.offers = append(n.offers, *o)
-		busy++
-	}
-	return n, nil
-}
-
-// offerOne leases the first waiting attempt that can be had.
-func (w *World) offerOne(ctx context.Context, r *replica, id domain.RunnerID, token string) (*offer, error) {
-	if _, err := w.step(ctx, "queue"); err != nil {
-		return nil, err
-	}
-	now := w.dbNow()
-	var waiting []attemptRow
-	eachRow(w.mem, "attempt_status", `"queued"`, func(s statusRow) {
-		if s.NotBefore != nil && now.Before(*s.NotBefore) {
-			return
-		}
-		if a, ok := find(w.mem, "attempts", s.AttemptID.String(), func(a attemptRow) bool { return a.AttemptID == s.AttemptID }); ok {
-			waiting = append(waiting, a)
-		}
-	})
-	slices.SortFunc(waiting, func(a, b attemptRow) int {
-		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.AttemptID.String(), b.AttemptID.String()))
-	})
-	for _, c := range waiting[:min(len(waiting), 8)] {
-		a, err := r.svc.Offer(ctx, c.AttemptID, c.SpecText, domain.Offer{RunnerID: id, Pool: "default", TokenSHA256: token})
-		w.count("answer", "offer "+word(err))
-		switch k := domain.KindOf(err); {
-		case err == nil && a.Phase == domain.PhaseLeased && a.Lease.TokenSHA256 == token:
-			return &offer{a.ID, a.Lease.ID, a.Epoch, token, a.Clocks}, nil
-		case err == nil, k == domain.KindConflict, k == domain.KindGone, k == domain.KindNotFound:
-		default:
-			return nil, err
-		}
-	}
-	return nil, nil
 }
 
 // storeChunk is the service's way of taking a chunk of log: check, object, event.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore/memory"
 	"github.com/platform-core/execution-plane-service/projections"
@@ -23,23 +25,32 @@ type World struct {
 	loop        loop
 	start       time.Time
 	mem         *memory.Store
-	store       flakyStore
+	rows        *Rows
 	replicas    []*replica
 	runners     []*runner
 	submissions []*submission
 	objects     map[string][]byte
 	obs         *observer
 
-	swept       time.Time // by the database's clock
-	sweeper     rowLease
-	timers      timers
-	idleAt      int           // how much was stored when nothing waited to be sealed
+	// What the database has besides the ledger and its rows; guarded by rows.mu where
+	// several may read it at once.
+	seen      map[uuid.UUID]time.Time // runners
+	rowLeases map[string]rowLease
+	swept     time.Time // by the database's clock
+
+	sweptReal   time.Time     // the same, by the world's clock
 	jump        time.Duration // of the database's clock
+	jumped      time.Time     // when it jumped last
+	disturbed   time.Time     // when the service last could not work as it should
+	endless     bool          // no job ends by itself
 	calm        bool          // no new faults
+	over        bool          // the run has ended
 	storeAway   bool
 	storm       bool
 	stalled     bool
+	fedTo       int64 // the feed stands still at this event; 0: it does not
 	objectsAway bool
+	apiAway     bool // no runner reaches any replica
 
 	mu     sync.Mutex
 	counts map[string]map[string]int // guarded by mu
@@ -53,10 +64,17 @@ type Report struct {
 	Events     int    // stored
 	Steps      int    // of the loop
 	Digest     string // of what was stored, and when
-	Ends       map[string]int
+	Expired    []Expiry
+	Story      string // of a script's attempt
 	Counts     map[string]map[string]int
 	Violations []Violation
 	History    string // of the first violation's attempt
+}
+
+// Expiry is the end of a lease that its holder did not end.
+type Expiry struct {
+	Cause string
+	At    time.Duration // since the run began
 }
 
 // Failed reports whether an invariant was broken.
@@ -106,6 +124,13 @@ func (w *World) dbNow() time.Time {
 	return time.Now().Add(w.Skew + w.jump).UTC().Truncate(time.Microsecond)
 }
 
+// disturb notes that the service cannot work as it should now: what is late is not
+// held against it.
+func (w *World) disturb() { w.disturbed = time.Now() }
+
+// noteSweep is a sweep's mark in the database.
+func (w *World) noteSweep() { w.swept, w.sweptReal = w.dbNow(), time.Now() }
+
 // bound is how long everything may take to end once nothing goes wrong any more:
 // waiting, running, stopping, losing the lease, and the salvage and upload windows.
 func (w *World) bound() time.Duration {
@@ -115,10 +140,20 @@ func (w *World) bound() time.Duration {
 
 // Run carries out one run. It must be called in a bubble of testing/synctest.
 func Run(c Config) *Report {
-	w := &World{Config: c, start: time.Now(), objects: map[string][]byte{}, counts: map[string]map[string]int{}, cancel: map[*task]func(){}}
+	return run(c, func(w *World) {
+		w.submitAll()
+		w.trouble()
+	})
+}
+
+func run(c Config, plan func(w *World)) *Report {
+	w := &World{
+		Config: c, start: time.Now(), rows: NewRows(), objects: map[string][]byte{}, counts: map[string]map[string]int{}, cancel: map[*task]func(){},
+		seen: map[uuid.UUID]time.Time{}, rowLeases: map[string]rowLease{},
+	}
+	w.loop.kick = make(chan struct{}, 1)
 	w.obs = newObserver(w)
-	w.mem = memory.Open(projections.Tables(), memory.Options{Now: w.dbNow, OnAppend: w.obs.observe})
-	w.store = flakyStore{w, w.mem}
+	w.mem = memory.Open(projections.Tables(), memory.Options{Now: w.dbNow, OnAppend: w.obs.observe, OnRows: w.rows.Apply})
 	for n := range c.Replicas {
 		r := &replica{n: n}
 		w.replicas = append(w.replicas, r)
@@ -132,14 +167,10 @@ func Run(c Config) *Report {
 		}
 	}
 	w.calm, w.start = false, time.Now()
-	for i, r := range w.replicas {
-		w.loop.plan(w.start, mix(w.Seed, name("first tick"), uint64(i)), func() { w.tick(r) })
-	}
 	for _, r := range w.runners {
 		r.begin()
 	}
-	w.submitAll()
-	w.trouble()
+	plan(w)
 	w.loop.run(w.start.Add(c.Busy), w.obs.broken)
 	if !w.obs.broken() {
 		w.check(false)
@@ -173,6 +204,7 @@ func (w *World) settled() bool {
 // report ends everything that still runs, and tells what happened.
 func (w *World) report() *Report {
 	virtual := time.Since(w.start)
+	w.over = true
 	w.mu.Lock()
 	cancels := slices.Collect(maps.Values(w.cancel))
 	w.mu.Unlock()
@@ -180,8 +212,11 @@ func (w *World) report() *Report {
 		f()
 	}
 	synctest.Wait()
-	r := &Report{Config: w.Config, Virtual: virtual, Steps: w.loop.ran, Counts: w.counts, Violations: w.obs.violations}
+	r := &Report{Expired: w.obs.expired, Config: w.Config, Virtual: virtual, Steps: w.loop.ran, Counts: w.counts, Violations: w.obs.violations}
 	r.Events, r.Digest = w.digest()
+	if w.endless && len(w.submissions) > 0 {
+		r.Story = w.obs.history(w.submissions[0].id)
+	}
 	if r.Failed() {
 		r.History = w.obs.history(r.Violations[0].Attempt)
 	}
