@@ -19,8 +19,8 @@
 //
 // What is not found: a value that is reversed, compressed, encrypted, hashed, in
 // another case, in an alphabet not named above, or shown in part; one whose
-// characters are set apart by blanks, quotes or U+; a hex dump with offsets and a
-// text column.
+// characters are set apart by blanks, quotes or U+; base64 that a program puts
+// together from quoted pieces; a hex dump with offsets and a text column.
 //
 // A masked span becomes a mark with the secret's public name, or one without where
 // that would hold, make or be a part of a secret. Hits that touch share one mark.

@@ -210,25 +210,8 @@ func wantLeftovers(w *world, id domain.AttemptID, loss eventstore.Event) {
 // refusedWrites counts the refused writes in the runners' streams.
 func (w *world) refusedWrites() map[string]int {
 	w.t.Helper()
-	rows, err := w.desk.Pool.Query(w.ctx, `SELECT p->>'attempt_id' || ' ' || (p->>'epoch') || ' ' || (p->>'command'), count(*)
+	return w.counts(`SELECT p->>'attempt_id' || ' ' || (p->>'epoch') || ' ' || (p->>'command'), count(*)
 		FROM (SELECT convert_from(payload, 'UTF8')::jsonb AS p FROM events WHERE type = $1) x GROUP BY 1`, domain.RunnerWriteRefused{}.EventType())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer rows.Close()
-	out := map[string]int{}
-	for rows.Next() {
-		var what string
-		var n int
-		if err := rows.Scan(&what, &n); err != nil {
-			w.t.Fatal(err)
-		}
-		out[what] = n
-	}
-	if err := rows.Err(); err != nil {
-		w.t.Fatal(err)
-	}
-	return out
 }
 
 // A runner sleeps for less than its lease: nothing is lost, and the job succeeds.

@@ -184,9 +184,15 @@ func (f *fleet) wantAllDone(l *load) {
 // tally counts all events by their type, and releases by their reason.
 func (w *world) tally() map[string]int {
 	w.t.Helper()
-	rows, err := w.desk.Pool.Query(w.ctx, `
+	return w.counts(`
 		SELECT CASE type WHEN $1 THEN type || ' ' || (convert_from(payload, 'UTF8')::jsonb->>'reason') ELSE type END, count(*)
 		FROM events GROUP BY 1`, domain.LeaseReleased{}.EventType())
+}
+
+// counts reads rows of a text and how often it stands there.
+func (w *world) counts(sql string, args ...any) map[string]int {
+	w.t.Helper()
+	rows, err := w.desk.Pool.Query(w.ctx, sql, args...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
