@@ -49,7 +49,7 @@ func (at *attempt) prepare() (reason string, err error) {
 	if err := os.MkdirAll(at.dir, 0o700); err != nil {
 		return releaseDeclined, fmt.Errorf("make the attempt's folder: %w", err)
 	}
-	if err := at.journal.save(at.dir); err != nil {
+	if err := at.update(func(*journal) {}); err != nil {
 		return releaseDeclined, err
 	}
 	if at.specErr != nil {
@@ -63,10 +63,8 @@ func (at *attempt) prepare() (reason string, err error) {
 		return releaseDeclined, fmt.Errorf("isolation %s cannot be given here", at.offer.Isolation)
 	}
 	at.journal.Isolation = level
-	if len(at.spec.Inputs.Secrets) == 0 {
-		if err := at.fetchPolicy(); err != nil {
-			return releasePolicy, err
-		}
+	if err := at.fetchPolicy(); err != nil {
+		return releasePolicy, err
 	}
 	if err := at.startSending(); err != nil {
 		return releaseDeclined, err
@@ -92,6 +90,15 @@ func (at *attempt) fetchPolicy() error {
 		return fmt.Errorf("keep policy bundle %s: %w", digest, err)
 	}
 	return os.Chmod(at.policyPath(), mode)
+}
+
+// bundle opens the policy bundle that the offer named.
+func (at *attempt) bundle() (*policy.Bundle, error) {
+	archive, err := os.ReadFile(at.policyPath())
+	if err != nil {
+		return nil, fmt.Errorf("read the policy bundle: %w", err)
+	}
+	return policy.Open(archive)
 }
 
 func (at *attempt) policyPath() string { return filepath.Join(at.dir, "policy.tar") }
@@ -149,8 +156,7 @@ func sha256Text(s string) bool {
 // lease live all the same, so it is repeated until an answer comes or the lease
 // would be dead; the fence counts from the first send.
 func (at *attempt) start() bool {
-	at.journal.Phase = phaseStarting
-	if err := at.journal.save(at.dir); err != nil {
+	if err := at.update(func(j *journal) { j.Phase = phaseStarting }); err != nil {
 		at.log.Error("the offer is given back", "error", err)
 		at.release(releaseDeclined)
 		return false
@@ -171,8 +177,7 @@ func (at *attempt) start() bool {
 		}
 		return false
 	}
-	at.journal.Phase = phaseStarted
-	if err := at.journal.save(at.dir); err != nil {
+	if err := at.update(func(j *journal) { j.Phase = phaseStarted }); err != nil {
 		at.failStorage(err)
 	}
 	at.mu.Lock()

@@ -13,9 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/secretdir"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/vault"
 )
 
 // Agent is one runner. Make it with New, and call Run once.
@@ -26,6 +28,13 @@ type Agent struct {
 	life    context.Context
 	endLife context.CancelCauseFunc
 	tasks   sync.WaitGroup
+
+	vault *vault.Client // nil: this runner reads no secrets
+	masks *maskRegistry
+	// private is where secrets lie as files; nil, and why, where there is no place.
+	private    *secretdir.Root
+	privateErr error
+	sealing    sync.Mutex // one large secret artifact in memory at a time
 
 	spooled   account
 	meters    *meters
@@ -49,11 +58,12 @@ type Agent struct {
 	reported   isolation.BootTime // when the last acknowledged report was sent
 	attempts   map[domain.LeaseID]*attempt
 	tokens     []slotToken
-	stopping   bool          // Run's ctx has ended
-	told       bool          // the service knows that this runner drains
-	settled    bool          // stopping, and no offer can be on its way here
-	quiet      chan struct{} // closed with settled
-	planeDrain bool          // the service wants no new work here
+	stopping   bool                      // Run's ctx has ended
+	told       bool                      // the service knows that this runner drains
+	settled    bool                      // stopping, and no offer can be on its way here
+	quiet      chan struct{}             // closed with settled
+	revokes    map[domain.AttemptID]bool // tokens of others that are being revoked
+	planeDrain bool                      // the service wants no new work here
 	killed     bool
 	refused    bool // the service no longer knows this runner
 }
@@ -82,6 +92,15 @@ func New(c Config) (*Agent, error) {
 		executors[jobType] = e
 	}
 	c.Executors = executors
+	masks := newMaskRegistry()
+	c.Log = masks.logger(c.Log)
+	var client *vault.Client
+	if c.Vault != nil {
+		var err error
+		if client, err = vault.New(*c.Vault); err != nil {
+			return nil, fmt.Errorf("set up the runner's access to Vault: %w", err)
+		}
+	}
 	if err := os.MkdirAll(attemptsDir(c.StateDir), 0o700); err != nil {
 		return nil, fmt.Errorf("make the runner's state folder: %w", err)
 	}
@@ -100,8 +119,9 @@ func New(c Config) (*Agent, error) {
 		config: c, lock: lock, cred: cred, slots: c.Slots, flush: time.Second,
 		attempts: map[domain.LeaseID]*attempt{}, slotFreed: make(chan struct{}, 1),
 		changed: make(chan struct{}, 1), fatal: make(chan error, 1), quiet: make(chan struct{}),
-		meters: newMeters(),
+		meters: newMeters(), vault: client, masks: masks, revokes: map[domain.AttemptID]bool{},
 	}
+	a.private, a.privateErr = secretdir.Open(c.secretBases, cred.RunnerID.String(), ownerOf(c.Credential))
 	a.spooled.limit, a.spooled.crossed = c.SpoolTotal*8/10, a.slotFreed
 	a.life, a.endLife = context.WithCancelCause(context.Background())
 	return a, nil
@@ -149,6 +169,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		// What does not go is told; the attempts are completed all the same.
 		a.config.Log.Error("not all that an earlier agent left could be ended", "error", err)
 	}
+	a.clearSecrets()
 	if err := removeTree(a.policyDir()); err != nil {
 		a.config.Log.Warn("the cache of policy bundles is not emptied", "error", err)
 	}
@@ -159,6 +180,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	a.recover(cleaned)
+	if a.vault != nil {
+		a.tasks.Go(func() { a.vault.Run(a.life) })
+	}
 	a.tasks.Go(a.commandLoop)
 	a.tasks.Go(a.reportLoop)
 	a.tasks.Go(a.fenceLoop)
@@ -221,8 +245,12 @@ func (a *Agent) Kill() {
 
 // close ends all that goes on and waits for it.
 func (a *Agent) close() {
+	a.mu.Lock()
+	hurry := a.killed
+	a.mu.Unlock()
 	a.Kill()
 	a.tasks.Wait()
+	a.leaveVault(hurry)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.current != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/platform-core/execution-plane-service/agent/executor"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/api/wire"
-	"github.com/platform-core/execution-plane-service/masker"
 )
 
 // maxArtifact is the greatest object that one PUT may carry, in bytes.
@@ -50,7 +49,8 @@ type artifactQueue struct {
 	closed bool
 }
 
-// queued is one artifact on disk: NNNN.json, and NNNN.data unless inline.
+// queued is one artifact on disk: NNNN.json, and NNNN.data unless its bytes are in
+// the request or in Vault. Of a secret artifact only the encryption is on disk.
 type queued struct {
 	Request wire.ArtifactRequest `json:"request"`
 	// Put: the bytes were put, so that only the registration is left.
@@ -60,6 +60,14 @@ type queued struct {
 	AnnounceKey uuid.UUID `json:"announce_key"`
 	RegisterKey uuid.UUID `json:"register_key"`
 	path        string    // without suffix
+}
+
+// uploads says whether bytes lie in NNNN.data to be put.
+func (q *queued) uploads() bool {
+	if v := q.Request.Vault; v != nil {
+		return v.ObjectBytes > 0
+	}
+	return len(q.Request.Inline) == 0
 }
 
 func (q *queued) save() error {
@@ -132,7 +140,7 @@ var errDisk = errors.New("keep an artifact")
 
 func (q *artifactQueue) keep(a announced) (*queued, error) {
 	if a.sensitivity == executor.Secret {
-		return nil, errors.New("artifacts of sensitivity secret have nowhere to go yet")
+		return q.keepSecret(a)
 	}
 	q.serial++
 	mask := q.at.mask
@@ -145,7 +153,7 @@ func (q *artifactQueue) keep(a announced) (*queued, error) {
 		},
 	}
 	if len(a.inline) > 0 {
-		value := mask.Bytes(a.inline)
+		value := maskJSON(mask, a.inline)
 		x.Request.Inline, x.Request.Bytes, x.Request.SHA256 = value, int64(len(value)), hexSum(value)
 	} else if err := q.copyFile(a.path, x); err != nil {
 		_ = os.Remove(x.path + ".data")
@@ -162,7 +170,7 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// copyFile takes the file through the masker to the agent's own folder.
+// copyFile copies the file to the agent's own folder, a text through the masker.
 func (q *artifactQueue) copyFile(path string, x *queued) error {
 	src, err := executor.OpenOutput(shim.Layout(q.at.dir).Output, path)
 	if err != nil {
@@ -176,11 +184,7 @@ func (q *artifactQueue) copyFile(path string, x *queued) error {
 	defer dst.Close()
 	sum, size := sha256.New(), new(counter)
 	disk := &diskWriter{w: io.MultiWriter(dst, sum, size)}
-	w := masker.NewWriter(disk, q.at.mask)
-	n, err := io.Copy(struct{ io.Writer }{w}, io.LimitReader(src, maxArtifact+1))
-	if err == nil {
-		err = w.Close()
-	}
+	n, err := q.copyMasked(x.Request.Name, disk, io.LimitReader(src, maxArtifact+1))
 	switch {
 	case disk.err != nil:
 		return fmt.Errorf("%w: %w", errDisk, disk.err)
@@ -216,7 +220,13 @@ func (d *diskWriter) Write(p []byte) (int, error) {
 
 func (q *artifactQueue) refused(name string, err error) {
 	q.at.log.Warn("an artifact is not kept", "name", name, "error", err)
-	q.at.note("artifact_refused", map[string]any{"name": name, "error": err.Error()})
+	fields := map[string]any{"name": name, "error": err.Error()}
+	if r := (*refusedSecret)(nil); errors.As(err, &r) {
+		fields["code"] = r.code
+	} else if f := (*secretFailure)(nil); errors.As(err, &f) {
+		fields["code"] = f.code
+	}
+	q.at.note("artifact_refused", fields)
 }
 
 // close says that no more come; announced is how many there are.
@@ -317,7 +327,7 @@ var errNotStored = errors.New("the object is not found where it was put")
 // register announces, puts, and registers. Whatever is cut off, by a lost answer
 // or by a crash, is taken up where it was: an artifact is registered once.
 func (q *artifactQueue) register(x *queued) error {
-	if len(x.Request.Inline) == 0 && !x.Put {
+	if x.uploads() && !x.Put {
 		answer, err := q.announce(x, x.AnnounceKey)
 		if err != nil || answer.Stored {
 			return err
@@ -357,9 +367,13 @@ func (q *artifactQueue) put(up wire.Upload, x *queued) error {
 		return fmt.Errorf("%w: %w", errDisk, err)
 	}
 	defer f.Close()
+	size := x.Request.Bytes
+	if v := x.Request.Vault; v != nil {
+		size = v.ObjectBytes
+	}
 	// At 1 MB/s at least, beside the usual time.
-	timeout := byteTimeout + time.Duration(x.Request.Bytes/1e6)*time.Second
+	timeout := byteTimeout + time.Duration(size/1e6)*time.Second
 	return once(q.at.sending, timeout, func(ctx context.Context) error {
-		return q.at.agent.plane().Put(ctx, up, f, x.Request.Bytes)
+		return q.at.agent.plane().Put(ctx, up, f, size)
 	})
 }

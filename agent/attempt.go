@@ -27,6 +27,7 @@ type attempt struct {
 	dir     string
 	journal *journal
 	lease   Lease
+	secrets secrets
 	mask    *masker.Set
 	clock   func() isolation.BootTime
 
@@ -38,6 +39,10 @@ type attempt struct {
 	// way comes to nothing.
 	launching    context.Context
 	cancelLaunch context.CancelFunc
+	// storing ends a while after that: what is still to be stored in Vault must not
+	// hold up an outcome that the service waits for.
+	storing     context.Context
+	stopStoring context.CancelCauseFunc
 
 	spool     *spool
 	cadence   cadence
@@ -51,6 +56,10 @@ type attempt struct {
 	// specErr says why the JobSpec of the offer cannot be read.
 	specErr error
 
+	// writing guards the journal's change and its file.
+	writing sync.Mutex
+	removed bool
+
 	mu       sync.Mutex
 	held     bool // start was acknowledged: reports carry it
 	fenceAt  isolation.BootTime
@@ -61,6 +70,7 @@ type attempt struct {
 	drained  bool  // ended because the agent leaves
 	broken   error // the disk failed: ended for it
 	progress *wire.ReportProgress
+	told     time.Time // when progress was last acknowledged
 	proc     process
 	applied  isolation.Applied
 	notices  *notices
@@ -78,12 +88,18 @@ var (
 
 func (a *Agent) newAttempt(dir string, j *journal) *attempt {
 	at := &attempt{
-		agent: a, dir: dir, journal: j, lease: j.lease(), mask: masker.Empty(), clock: a.config.bootNow,
+		agent: a, dir: dir, journal: j, lease: j.lease(), mask: masker.New(), clock: a.config.bootNow,
 		log: a.config.Log.With("attempt_id", j.AttemptID.String(), "epoch", j.Epoch),
 	}
 	at.sending, at.stopSends = context.WithCancelCause(a.life)
 	at.working, at.stopWorking = context.WithCancelCause(at.sending)
 	at.launching, at.cancelLaunch = context.WithCancel(at.working)
+	at.storing, at.stopStoring = context.WithCancelCause(at.working)
+	context.AfterFunc(at.launching, func() {
+		_ = sleep(at.storing, at.stopBudget()+storeAfterStop) // a lost lease ends it sooner
+		at.stopStoring(errNoTime)
+	})
+	at.secrets = secrets{at: at, prints: prints{at: at}}
 	return at
 }
 
@@ -105,7 +121,7 @@ func (at *attempt) startSending() error {
 	}
 	at.spool = s
 	at.mu.Lock()
-	at.notices = newNotices(masker.NewWriter(&eventsWriter{st: s.streams[bundle.Events]}, at.mask))
+	at.notices = newNotices(masker.NewWriter(&eventsWriter{st: s.streams[bundle.Events]}, at.mask), at.mask)
 	at.mu.Unlock()
 	at.records = newRecords(at)
 	if at.artifacts, err = openArtifacts(at); err != nil {
@@ -315,11 +331,19 @@ func (at *attempt) remove() {
 			at.log.Warn("the log spool does not close", "error", err)
 		}
 	}
+	if revoked := at.revoke(); len(revoked) > 0 {
+		// No conclusion did it, and no fact is taken any more.
+		at.agent.tasks.Go(func() { at.tellLate(revoked) })
+	}
+	defer at.forgetSecrets()
 	if at.keep || at.agent.leaving() {
 		// What is left belongs to the next agent.
 		at.agent.forget(at)
 		return
 	}
+	at.writing.Lock()
+	at.removed = true
+	at.writing.Unlock()
 	if err := removeTree(at.dir); err != nil {
 		at.log.Error("the attempt's folder does not go; remove it by hand", "dir", at.dir, "error", err)
 	}
@@ -341,6 +365,10 @@ func (at *attempt) freeSlot() {
 	}
 }
 
+// progressEvery is how often the service takes progress. What comes sooner it
+// acknowledges and drops, and the last of a job would be lost.
+const progressEvery = 2 * time.Second
+
 // report gives the lease's part of a report; false if it has none.
 func (at *attempt) report() (wire.LeaseReport, bool) {
 	at.mu.Lock()
@@ -348,7 +376,11 @@ func (at *attempt) report() (wire.LeaseReport, bool) {
 	if !at.held || at.loss != lossNone {
 		return wire.LeaseReport{}, false
 	}
-	return wire.LeaseReport{LeaseID: at.lease.ID, Epoch: at.lease.Epoch, Token: at.lease.Token, Progress: at.progress}, true
+	l := wire.LeaseReport{LeaseID: at.lease.ID, Epoch: at.lease.Epoch, Token: at.lease.Token}
+	if time.Since(at.told) >= progressEvery {
+		l.Progress = at.progress
+	}
+	return l, true
 }
 
 // reported takes the answer to a report that was sent at sent.
@@ -362,6 +394,9 @@ func (at *attempt) reported(v wire.LeaseVerdict, sentProgress *wire.ReportProgre
 	}
 	at.follow(byReport, v.FlushSeconds)
 	at.mu.Lock()
+	if sentProgress != nil {
+		at.told = time.Now()
+	}
 	if at.progress == sentProgress {
 		at.progress = nil
 	}

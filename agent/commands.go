@@ -17,7 +17,7 @@ type slotToken struct{ secret, sha256 string }
 // How a request says what the agent knows: the id of a lease that it holds, so
 // that it hears when that is over, stop/<id> for a stop that it carries out, and
 // the drain. A drain that is known is not told again, so its end is found out by
-// asking once without.
+// asking once without. revoke/<attempt id> stands for tokens that it revokes.
 const (
 	knownStop  = "stop/"
 	knownDrain = "drain"
@@ -113,6 +113,9 @@ func (a *Agent) commandsRequest() wire.CommandsRequest {
 	if a.planeDrain {
 		req.Known = append(req.Known, knownDrain)
 	}
+	for id := range a.revokes {
+		req.Known = append(req.Known, knownRevoke+id.String())
+	}
 	// An agent that was told to end asks with its tokens until it is sure that no
 	// offer is under way; what comes it gives back.
 	closed := a.settled || a.planeDrain || a.killed || a.refused
@@ -148,6 +151,9 @@ func (a *Agent) obey(c wire.Commands) {
 		if at := a.find(s.LeaseID); at != nil && at.lease.Epoch == s.Epoch {
 			at.requestStop(s)
 		}
+	}
+	for _, r := range c.Revoke {
+		a.takeRevoke(r)
 	}
 	for _, id := range c.Gone {
 		if at := a.find(id); at != nil {

@@ -25,6 +25,14 @@ func (at *attempt) conclude(e ending) {
 			Survivors: r.Survivors, Confirmed: r.Confirmed, Method: methodOf(r.Method),
 		}}})
 	}
+	if revoked := at.revoke(); len(revoked) > 0 {
+		at.note("secret_revoked", map[string]any{"accessors": revoked})
+		if at.working.Err() == nil {
+			at.records.add(record{key: uuid.New(), fact: &wire.FactRequest{SecretRevoked: &wire.RevokeFact{Accessors: revoked}}})
+		} else {
+			at.agent.tasks.Go(func() { at.tellLate(revoked) }) // the lease takes no fact any more
+		}
+	}
 	at.records.close()
 	at.countStop(e)
 	at.note("ended", fields)
@@ -50,14 +58,16 @@ func (at *attempt) claim(e ending) {
 	if err := at.spool.close(); err != nil && e.result != string(domain.CodeStorageUnavailable) {
 		at.log.Error("the log is not safe on disk", "error", err)
 	}
-	at.journal.Claim = &wire.CompleteRequest{
+	claim := &wire.CompleteRequest{
 		Result: e.result, Launched: e.launched, Code: e.code, RecommendedCategory: e.category,
 		FinishedAt: e.finished.UTC(), Logs: at.spool.claimed(), Artifacts: at.artifacts.close(),
 		Environment: at.environment(),
 	}
-	at.journal.CompleteKey, at.journal.Fenced = uuid.New(), at.lossNow() == lossFenced
-	at.journal.Phase = phaseEnded
-	if err := at.journal.save(at.dir); err != nil {
+	fenced := at.lossNow() == lossFenced
+	err := at.update(func(j *journal) {
+		j.Claim, j.CompleteKey, j.Fenced, j.Phase = claim, uuid.New(), fenced, phaseEnded
+	})
+	if err != nil {
 		at.log.Error("the claim is not safe on disk; a crash now would lose it", "error", err)
 	}
 	at.complete()
@@ -141,8 +151,7 @@ func (at *attempt) sendClaim(ctx context.Context) error {
 }
 
 func (at *attempt) settle(p phase) {
-	at.journal.Phase = p
-	if err := at.journal.save(at.dir); err != nil {
+	if err := at.update(func(j *journal) { j.Phase = p }); err != nil {
 		at.log.Warn("the journal is behind", "error", err)
 	}
 }
@@ -158,6 +167,13 @@ func (at *attempt) sendRest() {
 	if err != nil && at.agent.life.Err() == nil {
 		at.log.Info("part of the log was not taken", "error", err)
 	}
+}
+
+// readSecret is a secret that the attempt had, without its value.
+type readSecret struct {
+	Name      string `json:"name"`
+	Reference string `json:"reference"`
+	Version   int    `json:"version,omitempty"`
 }
 
 // environment describes where and with what the attempt ran, at most 16 KiB.
@@ -177,6 +193,7 @@ func (at *attempt) environment() json.RawMessage {
 		Applied      isolation.Applied `json:"isolation_applied"`
 		PolicyDigest string            `json:"policy_digest"`
 		Clocks       domain.Clocks     `json:"clocks"`
+		Secrets      []readSecret      `json:"secrets,omitempty"`
 	}{
 		Agent:    agentPart{c.Name, c.Version, c.BinarySHA256, c.Host},
 		Executor: c.Executors[at.journal.JobType].SHA256, Tools: c.Tools, Isolation: at.journal.Isolation,
@@ -185,15 +202,19 @@ func (at *attempt) environment() json.RawMessage {
 	at.mu.Lock()
 	env.Applied = at.applied
 	at.mu.Unlock()
+	for _, f := range at.secrets.resolved {
+		env.Secrets = append(env.Secrets, readSecret{f.Name, f.Reference, f.Version})
+	}
 	b, err := json.Marshal(env)
 	const limit = 16 << 10
 	if err == nil && len(b) > limit {
-		env.Tools = map[string]string{"omitted": "the list of tools is too long"}
+		// The ledger has the references.
+		env.Tools, env.Secrets = map[string]string{"omitted": "the list of tools is too long"}, nil
 		b, err = json.Marshal(env)
 	}
 	if err != nil || len(b) > limit {
 		at.log.Warn("the environment is not described", "bytes", len(b), "error", err)
 		return nil
 	}
-	return at.mask.Bytes(b)
+	return maskJSON(at.mask, b)
 }

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/secretdir"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/broken"
+	"github.com/platform-core/execution-plane-service/vault"
 )
 
 // Defaults of Config.
@@ -67,6 +69,9 @@ type Config struct {
 	// DrainLimit is how long running attempts may go on after Run's ctx ended;
 	// then they are ended. 0 is the default.
 	DrainLimit time.Duration
+	// Vault is where secrets are read, and how this agent logs in; nil: a job that
+	// names secrets is refused.
+	Vault *vault.Config
 	// Metrics is where Prometheus metrics are served, such as 127.0.0.1:9100;
 	// empty: nowhere. They name no job.
 	Metrics string
@@ -79,6 +84,8 @@ type Config struct {
 	writeSpool func(f *os.File, b []byte, off int64) (int, error)
 	statfs     func(dir string) (free, size int64, err error)
 	maxSending int
+	// Where folders for secrets may be made; nil: what secretdir.Bases says.
+	secretBases []string
 }
 
 // Executor is how the jobs of one type are done.
@@ -153,6 +160,9 @@ func (c *Config) fill() {
 	}
 	if c.statfs == nil {
 		c.statfs = statfs
+	}
+	if c.secretBases == nil {
+		c.secretBases = secretdir.Bases(ownerOf(c.Credential))
 	}
 }
 

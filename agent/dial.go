@@ -79,6 +79,11 @@ func (p clientPlane) Drain(ctx context.Context, runner domain.RunnerID, key uuid
 	return answered(err)
 }
 
+func (p clientPlane) Revoked(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.RevokedRequest) error {
+	_, err := p.c.Revoked(ctx, commandID(key), runner, req)
+	return answered(err)
+}
+
 func (p clientPlane) PolicyBundle(ctx context.Context, digest string) ([]byte, error) {
 	got, err := p.c.PolicyBundle(ctx, digest)
 	return got, answered(err)
@@ -109,6 +114,16 @@ func (p clientPlane) Evidence(ctx context.Context, l Lease, key uuid.UUID, req w
 
 func (p clientPlane) Fact(ctx context.Context, l Lease, key uuid.UUID, req wire.FactRequest) error {
 	_, err := p.c.RecordFact(ctx, commandID(key), lease(l), req)
+	return answered(err)
+}
+
+func (p clientPlane) FingerprintKey(ctx context.Context, l Lease) (wire.FingerprintKey, error) {
+	got, err := p.c.FingerprintKey(ctx, lease(l))
+	return got, answered(err)
+}
+
+func (p clientPlane) Fingerprints(ctx context.Context, l Lease, key uuid.UUID, certain int, prints []uint64) error {
+	_, err := p.c.SendFingerprints(ctx, commandID(key), lease(l), certain, prints)
 	return answered(err)
 }
 

@@ -32,16 +32,18 @@ type ending struct {
 // ending.reaped says so.
 func (at *attempt) execute() ending {
 	defer at.unfence()
-	if n := len(at.spec.Inputs.Secrets); n > 0 {
-		return ending{result: string(domain.CodeVaultUnavailable), finished: time.Now(),
-			text: fmt.Sprintf("the job names %d secrets and this runner resolves none; the executor was not started", n)}
+	defer at.removeSecretFiles()
+	files, err := at.prepareSecrets()
+	if err != nil {
+		return at.unresolved(err)
 	}
-	config, err := at.shimConfig()
+	words := newDiagnostics(at)
+	defer words.close()
+	config, err := at.shimConfig(files, words)
 	if err != nil {
 		return at.notLaunched(err)
 	}
-	at.journal.Phase = phaseLaunched
-	if err := at.journal.save(at.dir); err != nil {
+	if err := at.update(func(j *journal) { j.Phase = phaseLaunched }); err != nil {
 		at.failStorage(err)
 	}
 	if !at.wanted() {
@@ -91,11 +93,16 @@ func (at *attempt) clearWork() {
 	}
 }
 
-func (at *attempt) shimConfig() (shim.Config, error) {
+func (at *attempt) shimConfig(secretFiles map[string]string, words io.Writer) (shim.Config, error) {
 	c := &at.agent.config
 	task, err := taskOf(&at.spec, at.journal.Clocks, at.journal.PolicyDigest, at.policyPath())
 	if err != nil {
 		return shim.Config{}, err
+	}
+	task.Secrets = secretFiles
+	private, messages := "", ""
+	if d := at.secrets.dir; d != nil {
+		task.SecretOutputDir, private, messages = d.Output(), d.Path(), d.Messages()
 	}
 	at.mu.Lock()
 	deadline := at.fenceAt
@@ -104,16 +111,8 @@ func (at *attempt) shimConfig() (shim.Config, error) {
 		Shim: c.Shim, Dir: at.dir, Argv: c.Executors[at.spec.JobType].Argv, Task: task,
 		Limits: c.Limits, Credential: c.Credential, Cgroup: c.Cgroup,
 		Deadline: deadline, Ladder: fenceLadder(at.spec.JobType, at.stopBudget()),
-		Diagnostics: diagnostics{at},
+		Diagnostics: words, Private: private, MessagesDir: messages,
 	}, nil
-}
-
-// diagnostics takes the shim's own words, which are normally none.
-type diagnostics struct{ at *attempt }
-
-func (d diagnostics) Write(p []byte) (int, error) {
-	d.at.note("shim", map[string]any{"text": string(p)})
-	return len(p), nil
 }
 
 // adopt makes the process known to the loops, and catches up with what they

@@ -30,21 +30,27 @@ type fakePlane struct {
 	enrol   string
 	tokenID domain.TokenID
 
-	mu       sync.Mutex
-	news     chan struct{} // closed and replaced when a held request has to look again
-	runner   domain.RunnerID
-	secret   string // SHA-256 of the runner's secret
-	refused  bool   // the runner is not known any more
-	timing   wire.Timing
-	drain    bool
-	flush    int    // seconds, of all logs
-	jobs     []*job // waiting
-	byLease  map[domain.LeaseID]*job
-	byHash   map[string]*job
-	answers  map[uuid.UUID]stored
-	calls    []callMade
-	asked    []wire.CommandsRequest
-	policies map[string][]byte
+	mu      sync.Mutex
+	news    chan struct{} // closed and replaced when a held request has to look again
+	runner  domain.RunnerID
+	secret  string // SHA-256 of the runner's secret
+	refused bool   // the runner is not known any more
+	timing  wire.Timing
+	drain   bool
+	// progressEvery is how often progress is taken; what comes sooner is dropped.
+	progressEvery time.Duration
+	flush         int    // seconds, of all logs
+	jobs          []*job // waiting
+	byLease       map[domain.LeaseID]*job
+	byHash        map[string]*job
+	answers       map[uuid.UUID]stored
+	calls         []callMade
+	asked         []wire.CommandsRequest
+	policies      map[string][]byte
+	bodies        [][]byte // every request's, as JSON, and what was put or sent as log
+	revoke        []wire.Revoke
+	revoked       []wire.RevokedRequest
+	printKey      [32]byte
 
 	// fault is asked on each call; nil means none. before: nothing happens;
 	// after: it happens and the answer is lost.
@@ -85,10 +91,14 @@ type job struct {
 	facts     []wire.FactRequest
 	artifacts map[string]wire.ArtifactRequest
 	objects   map[string][]byte
+	prints    []uint64
+	certain   int
 	claim     *wire.CompleteRequest
 	late      *wire.CompleteRequest
 	progress  []wire.ReportProgress
-	reports   int
+	// progressed is when the last of it was taken.
+	progressed time.Time
+	reports    int
 	// followByReport is the flush interval that the answers name, in seconds;
 	// followByLog: those to its log, and not those to a report.
 	followByReport int
@@ -235,6 +245,7 @@ func call[R any](ctx context.Context, b *boundPlane, op string, key uuid.UUID, b
 		f.t.Errorf("%s came with a foreign bearer token", op)
 	}
 	raw, _ := json.Marshal(body)
+	f.bodies = append(f.bodies, raw)
 	digest := sha256.Sum256(raw)
 	if s, ok := f.answers[key]; ok && key != uuid.Nil {
 		if s.op != op || s.digest != digest {
@@ -348,7 +359,12 @@ func (f *fakePlane) commandsLocked(req wire.CommandsRequest) (wire.Commands, boo
 			answer.Gone = append(answer.Gone, id)
 		}
 	}
-	return answer, len(answer.Offers)+len(answer.Stops)+len(answer.Gone) > 0 || answer.Drain
+	for _, r := range f.revoke {
+		if !known["revoke/"+r.AttemptID.String()] {
+			answer.Revoke = append(answer.Revoke, r)
+		}
+	}
+	return answer, len(answer.Offers)+len(answer.Stops)+len(answer.Gone)+len(answer.Revoke) > 0 || answer.Drain
 }
 
 func (b *boundPlane) Report(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.ReportRequest) (wire.ReportAnswer, error) {
@@ -372,8 +388,8 @@ func (b *boundPlane) Report(ctx context.Context, runner domain.RunnerID, key uui
 				if !j.followByLog {
 					v.FlushSeconds = j.followByReport
 				}
-				if l.Progress != nil {
-					j.progress = append(j.progress, *l.Progress)
+				if l.Progress != nil && time.Since(j.progressed) >= f.progressEvery {
+					j.progress, j.progressed = append(j.progress, *l.Progress), time.Now()
 				}
 				if j.stop != nil && !j.completed {
 					v.Stop = j.stop
@@ -451,6 +467,7 @@ func (b *boundPlane) Log(ctx context.Context, l Lease, key uuid.UUID, stream str
 			}
 		}
 		j.logs[stream] = append(j.logs[stream], content...)
+		f.bodies = append(f.bodies, content)
 		j.chunks[stream]++
 		answer.Offset = have + int64(len(content))
 		return answer, cut
@@ -493,21 +510,28 @@ func (b *boundPlane) Artifact(ctx context.Context, l Lease, key uuid.UUID, req w
 		if err != nil {
 			return wire.ArtifactAnswer{}, err
 		}
-		data, put := j.objects[req.SHA256]
+		want, size := req.SHA256, req.Bytes
+		if v := req.Vault; v != nil {
+			want, size = v.ObjectSHA256, v.ObjectBytes
+			if req.SHA256 != "" || req.Sensitivity != "secret" {
+				f.t.Errorf("artifact %s: a secret one has no digest of its own: %+v", req.Name, req)
+			}
+		}
+		data, put := j.objects[want]
 		if put {
 			sum := sha256.Sum256(data)
-			if hex.EncodeToString(sum[:]) != req.SHA256 || int64(len(data)) != req.Bytes {
+			if hex.EncodeToString(sum[:]) != want || int64(len(data)) != size {
 				f.t.Errorf("artifact %s: the bytes put are not those announced", req.Name)
 			}
 		}
-		if put || len(req.Inline) > 0 {
+		if put || len(req.Inline) > 0 || req.Vault != nil && size == 0 {
 			if _, twice := j.artifacts[req.Name]; twice {
 				f.t.Errorf("artifact %s was registered twice", req.Name)
 			}
 			j.artifacts[req.Name] = req
 			return wire.ArtifactAnswer{Stored: true}, nil
 		}
-		return wire.ArtifactAnswer{Upload: &wire.Upload{Method: "PUT", URL: l.ID.String() + "/" + req.SHA256}}, nil
+		return wire.ArtifactAnswer{Upload: &wire.Upload{Method: "PUT", URL: l.ID.String() + "/" + want}}, nil
 	})
 }
 
@@ -523,6 +547,7 @@ func (b *boundPlane) Put(ctx context.Context, up wire.Upload, body io.Reader, si
 			return nil, err
 		}
 		b.f.byLease[leaseID].objects[sum] = bytes.Clone(data)
+		b.f.bodies = append(b.f.bodies, bytes.Clone(data))
 		return nil, nil
 	})
 	return err

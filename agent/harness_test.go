@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "shim":
 			os.Exit(shim.Main())
+		case "secretagent":
+			os.Exit(secretAgent(os.Args[2:]))
+		case "leaker":
+			os.Exit(serveLeaker())
 		case "agent":
 			os.Exit(agentProcess(os.Args[2:]))
 		}

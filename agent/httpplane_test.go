@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -53,7 +54,7 @@ func (f *fakePlane) handle(w http.ResponseWriter, r *http.Request) {
 func statusOf(k domain.Kind) int {
 	return map[domain.Kind]int{
 		domain.KindGone: 410, domain.KindConflict: 409, domain.KindForbidden: 403, domain.KindNotFound: 404,
-		domain.KindOffset: 416, domain.KindUnauthenticated: 401, domain.KindUnavailable: 503,
+		domain.KindOffset: 416, domain.KindUnauthenticated: 401, domain.KindUnavailable: 503, domain.KindInvalid: 422,
 	}[k]
 }
 
@@ -75,6 +76,10 @@ func (f *fakePlane) route(p *boundPlane, path []string, r *http.Request) (any, e
 	case path[0] == "runners" && path[2] == "drain":
 		return with(r, func(req struct{ Reason string }) (any, error) {
 			return wire.Ack{}, p.Drain(r.Context(), f.runner, key, req.Reason)
+		})
+	case path[0] == "runners" && path[2] == "revoked":
+		return with(r, func(req wire.RevokedRequest) (any, error) {
+			return wire.Ack{}, p.Revoked(r.Context(), f.runner, key, req)
 		})
 	case path[0] == "runners":
 		return with(r, func(req wire.ReportRequest) (any, error) { return p.Report(r.Context(), f.runner, key, req) })
@@ -100,6 +105,20 @@ func (f *fakePlane) routeLease(p *boundPlane, verb string, key uuid.UUID, l Leas
 		return with(r, func(req wire.FactRequest) (any, error) { return nil, p.Fact(ctx, l, key, req) })
 	case "complete":
 		return with(r, func(req wire.CompleteRequest) (any, error) { return nil, p.Complete(ctx, l, key, req) })
+	case "fingerprints":
+		if r.Method == http.MethodGet {
+			return p.FingerprintKey(ctx, l)
+		}
+		certain, _ := strconv.Atoi(r.URL.Query().Get("certain"))
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		prints := make([]uint64, len(raw)/8)
+		for i := range prints {
+			prints[i] = binary.BigEndian.Uint64(raw[8*i:])
+		}
+		return wire.FingerprintsAnswer{Prints: len(prints)}, p.Fingerprints(ctx, l, key, certain, prints)
 	case "artifacts":
 		return with(r, func(req wire.ArtifactRequest) (any, error) {
 			answer, err := p.Artifact(ctx, l, key, req)

@@ -53,7 +53,7 @@ func (at *attempt) takeProgress(p *executor.Progress) {
 func (at *attempt) takeEvidence(e *executor.Evidence) {
 	req := wire.EvidenceRequest{
 		Name: at.mask.String(e.Name), Type: e.EvidenceType, Capability: at.mask.String(e.Capability), Result: e.Result,
-		Source: at.mask.String(e.Source), ObservedAt: e.ObservedAt.UTC(), Detail: clip(at.mask.String(string(e.Detail)), maxDetailText),
+		Source: at.mask.String(e.Source), ObservedAt: e.ObservedAt.UTC(), Detail: clip(maskText(at.mask, e.Detail), maxDetailText),
 	}
 	at.records.add(record{key: uuid.New(), evidence: &req})
 }

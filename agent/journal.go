@@ -2,9 +2,11 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -43,6 +45,8 @@ type journal struct {
 	// Fenced: the agent's own fence ended the job, so that the claim is to be
 	// sent only when the service says that the lease is over.
 	Fenced bool `json:"fenced,omitempty"`
+	// Accessors name the attempt's tokens in Vault that are not revoked.
+	Accessors []string `json:"accessors,omitempty"`
 }
 
 func (j *journal) lease() Lease { return Lease{ID: j.LeaseID, Epoch: j.Epoch, Token: j.Token} }
@@ -56,6 +60,28 @@ func (j *journal) save(dir string) error {
 		return fmt.Errorf("write the attempt's journal: %w", err)
 	}
 	return nil
+}
+
+// errRemoved says that the attempt's folder is gone.
+var errRemoved = errors.New("the attempt's folder is removed")
+
+// update changes the journal and makes it durable. What is not changed by way of
+// it belongs to the attempt's own sequence.
+func (at *attempt) update(change func(*journal)) error {
+	at.writing.Lock()
+	defer at.writing.Unlock()
+	change(at.journal)
+	if at.removed {
+		return errRemoved
+	}
+	return at.journal.save(at.dir)
+}
+
+// accessors are those of the journal.
+func (at *attempt) accessors() []string {
+	at.writing.Lock()
+	defer at.writing.Unlock()
+	return slices.Clone(at.journal.Accessors)
 }
 
 func loadJournal(dir string) (*journal, error) {

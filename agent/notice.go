@@ -13,10 +13,11 @@ import (
 type notices struct {
 	mu     sync.Mutex
 	w      *masker.Writer
+	mask   *masker.Set
 	closed bool
 }
 
-func newNotices(w *masker.Writer) *notices { return &notices{w: w} }
+func newNotices(w *masker.Writer, mask *masker.Set) *notices { return &notices{w: w, mask: mask} }
 
 // add writes one line. What cannot be written is no reason to end a job: the
 // log streams beside it meet the same disk.
@@ -35,7 +36,7 @@ func (n *notices) add(event string, fields map[string]any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.closed {
-		_, _ = n.w.Write(append(b, '\n'))
+		_, _ = n.w.Write(append(maskStrings(n.mask, b), '\n'))
 	}
 }
 

@@ -41,6 +41,9 @@ type Plane interface {
 	Report(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.ReportRequest) (wire.ReportAnswer, error)
 	// Drain says that this runner takes nothing new and will leave, and why.
 	Drain(ctx context.Context, runner domain.RunnerID, key uuid.UUID, reason string) error
+	// Revoked says that this runner revoked what Commands.Revoke named, or tokens of
+	// an attempt of its own after that was completed.
+	Revoked(ctx context.Context, runner domain.RunnerID, key uuid.UUID, req wire.RevokedRequest) error
 	// PolicyBundle gives the archive of a bundle, as policy.Open reads it.
 	PolicyBundle(ctx context.Context, digest string) ([]byte, error)
 
@@ -51,6 +54,12 @@ type Plane interface {
 	Log(ctx context.Context, l Lease, key uuid.UUID, stream string, offset int64, frames []byte) (wire.LogAnswer, error)
 	Evidence(ctx context.Context, l Lease, key uuid.UUID, req wire.EvidenceRequest) (wire.EvidenceAnswer, error)
 	Fact(ctx context.Context, l Lease, key uuid.UUID, req wire.FactRequest) error
+	// FingerprintKey gives the attempt's key for hashing what its bundle must not
+	// hold. It is never written down.
+	FingerprintKey(ctx context.Context, l Lease) (wire.FingerprintKey, error)
+	// Fingerprints adds to what was sent before. certain is the shortest leak, in
+	// bytes, that they cannot miss.
+	Fingerprints(ctx context.Context, l Lease, key uuid.UUID, certain int, prints []uint64) error
 	Artifact(ctx context.Context, l Lease, key uuid.UUID, req wire.ArtifactRequest) (wire.ArtifactAnswer, error)
 	// Put sends an object's bytes to where an announcement said. It goes to the
 	// object store, without the bearer token; its errors are never definite.

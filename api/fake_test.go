@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -35,7 +36,9 @@ var (
 	runnerID    = domain.NewID[domain.RunnerID](uuid.MustParse("c0000000-0000-4000-8000-000000000001"))
 	otherRunner = domain.NewID[domain.RunnerID](uuid.MustParse("c0000000-0000-4000-8000-000000000002"))
 	leaseID     = domain.NewID[domain.LeaseID](uuid.MustParse("d0000000-0000-4000-8000-000000000001"))
-	recordedAt  = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+	// secretArtifact is in Vault.
+	secretArtifact = domain.NewID[domain.ArtifactID](uuid.MustParse("f0000000-0000-4000-8000-000000000001"))
+	recordedAt     = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 )
 
 const (
@@ -66,6 +69,11 @@ type world struct {
 	next    func(ctx context.Context, r dispatch.NextRequest, wait time.Duration) (dispatch.Next, error)
 	reports func([]commands.LeaseReport) []commands.ReportResult
 	have    int64
+	bundle  string // its state; "" for one that is not sealed
+
+	facts      []domain.Event // guarded by mu
+	announced  []artifacts.Announcement
+	readSecret func(eventstore.Actor, commands.SecretRead) error
 }
 
 func newWorld() *world {
@@ -273,8 +281,37 @@ func (w *world) RecordEvidence(_ context.Context, m commands.Meta, call commands
 	return domain.NewID[domain.EvidenceID](uuid.New()), w.lease(m, call, detail)
 }
 
-func (w *world) RecordFact(_ context.Context, m commands.Meta, call commands.LeaseCall, _ domain.Event) error {
-	return w.lease(m, call)
+func (w *world) RecordFact(_ context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event) error {
+	if err := w.lease(m, call); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.facts = append(w.facts, fact)
+	return nil
+}
+
+func (w *world) FingerprintKey(_ context.Context, call commands.LeaseCall) ([32]byte, error) {
+	return [32]byte{1}, w.lease(commands.Meta{}, call)
+}
+
+func (w *world) AddFingerprints(_ context.Context, call commands.LeaseCall, prints []uint64, certain int) (int, error) {
+	return len(prints), w.lease(commands.Meta{}, call, fmt.Sprintf("%x at %d", prints, certain))
+}
+
+func (w *world) Revoked(_ context.Context, m commands.Meta, _ domain.RunnerID, _ domain.AttemptID, accessors []string) error {
+	return w.note(m, accessors...)
+}
+
+func (w *world) ReadSecret(_ context.Context, actor eventstore.Actor, r commands.SecretRead) error {
+	if w.readSecret != nil {
+		return w.readSecret(actor, r)
+	}
+	return w.failing()
+}
+
+func (w *world) SecretReference(_ context.Context, uri string) (string, error) {
+	return strings.TrimPrefix(uri, "kept as a text: "), nil
 }
 
 func (w *world) Complete(_ context.Context, m commands.Meta, call commands.LeaseCall, _ domain.Claim, environment []byte) (domain.Attempt, error) {
@@ -383,11 +420,18 @@ func (w reader) Attempt(_ context.Context, id domain.AttemptID) (projections.Att
 	if id != attemptID {
 		return projections.AttemptView{}, domain.ErrUnknownAttempt
 	}
-	return projections.AttemptView{AttemptID: id.UUID(), OperationID: operationID.UUID(), Status: "running"}, nil
+	v := projections.AttemptView{AttemptID: id.UUID(), OperationID: operationID.UUID(), Status: "running"}
+	if w.bundle != "" {
+		message := "what the tool said"
+		v.BundleState, v.ProgressAt, v.ProgressMessage = &w.bundle, &recordedAt, &message
+	}
+	return v, nil
 }
 
 func (w reader) Artifacts(context.Context, domain.AttemptID) ([]projections.ArtifactView, error) {
-	return []projections.ArtifactView{{ArtifactID: uuid.New(), Name: "report", Inline: []byte(`{"a":1}`)}}, w.failing()
+	return []projections.ArtifactView{{ArtifactID: uuid.New(), Name: "report", Sensitivity: "internal", Inline: []byte(`{"a":1}`)},
+		{ArtifactID: secretArtifact.UUID(), Name: "kubeconfig", Sensitivity: domain.SensitivitySecret, Storage: domain.StorageVault,
+			URI: "kept as a text: vault://kv/execution/kubeconfig?version=1", Bytes: 10, SHA256: hash64}}, w.failing()
 }
 
 func (w reader) Runners(context.Context) ([]projections.RunnerView, error) {
@@ -464,6 +508,9 @@ func (w *world) StoreLog(_ context.Context, m commands.Meta, call commands.Lease
 }
 
 func (w *world) Announce(_ context.Context, m commands.Meta, call commands.LeaseCall, a artifacts.Announcement) (artifacts.Announced, error) {
+	w.mu.Lock()
+	w.announced = append(w.announced, a)
+	w.mu.Unlock()
 	return artifacts.Announced{ID: domain.ArtifactIDOf(attemptID, a.Name), Upload: &artifacts.Upload{Method: "PUT", URL: "http://store/x"}}, w.lease(m, call, string(a.Inline))
 }
 

@@ -55,6 +55,9 @@ func (s *server) announce(q *request) error {
 	if string(n.Inline) == "null" {
 		n.Inline = nil
 	}
+	if v := body.Vault; v != nil {
+		n.Vault = &artifacts.VaultPlace{Reference: v.Reference, HMACSHA256: v.HMACSHA256, ObjectBytes: v.ObjectBytes, ObjectSHA256: v.ObjectSHA256}
+	}
 	for _, f := range []struct{ pointer, value string }{{"/name", n.Name}, {"/type", n.Type}, {"/media_type", n.MediaType}} {
 		if len(f.value) > 200 || !printable(f.value) {
 			return violation(f.pointer, "invalid", "has at most 200 bytes without control characters")
@@ -104,40 +107,6 @@ func (s *server) recordFact(q *request) error {
 		return err
 	}
 	return q.json(http.StatusOK, wire.Ack{State: "recorded"})
-}
-
-func factOf(b *wire.FactRequest) (domain.Event, error) {
-	switch p, r := b.PolicyDecided, b.ProcessTreeReaped; {
-	case (p == nil) == (r == nil):
-		return nil, violation("", "one_of", "holds exactly one of policy_decided and process_tree_reaped")
-	case p != nil:
-		at := "/policy_decided"
-		long := func(list []string) bool {
-			return len(list) > 100 || slices.ContainsFunc(list, func(v string) bool { return v == "" || len(v) > 200 || !printable(v) })
-		}
-		switch {
-		case p.Verdict != "allow" && p.Verdict != "deny":
-			return nil, violation(at+"/verdict", "enum", "is one of allow, deny")
-		case !isSHA256(p.BundleDigest):
-			return nil, violation(at+"/bundle_digest", "pattern", "is 64 lower-case hex digits")
-		case !isSHA256(p.InputDigest):
-			return nil, violation(at+"/input_digest", "pattern", "is 64 lower-case hex digits")
-		case long(p.Rules):
-			return nil, violation(at+"/rules", "invalid", "has at most 100 entries of 1 to 200 bytes")
-		case long(p.Reasons):
-			return nil, violation(at+"/reasons", "invalid", "has at most 100 entries of 1 to 200 bytes")
-		}
-		return domain.PolicyDecided{At: "runner", Verdict: p.Verdict, BundleDigest: p.BundleDigest, InputDigest: p.InputDigest, Rules: p.Rules, Reasons: p.Reasons}, nil
-	default:
-		at := "/process_tree_reaped"
-		switch {
-		case r.Survivors < 0 || r.Survivors > 1<<20:
-			return nil, violation(at+"/survivors", "range", "is from 0 to 1048576")
-		case !slices.Contains([]string{"subreaper", "cgroup", "pid_namespace"}, r.Method):
-			return nil, violation(at+"/method", "enum", "is one of subreaper, cgroup, pid_namespace")
-		}
-		return domain.ProcessTreeReaped{Survivors: r.Survivors, Confirmed: r.Confirmed, Method: r.Method}, nil
-	}
 }
 
 func (s *server) complete(q *request) error {

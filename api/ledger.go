@@ -90,7 +90,11 @@ func (s *server) getEvidence(q *request) error {
 		return err
 	}
 	page := wire.Page[wire.Evidence]{Items: []wire.Evidence{}}
+	hide := false
 	err = s.walk(q.Context(), id, func(_ eventstore.Event, d domain.Event) (bool, error) {
+		if scan, ok := d.(domain.ScanFailed); ok {
+			hide = !scan.TextsAreClean()
+		}
 		e, ok := d.(domain.EvidenceRecorded)
 		if !ok {
 			return true, nil
@@ -102,6 +106,11 @@ func (s *server) getEvidence(q *request) error {
 	})
 	if err != nil {
 		return err
+	}
+	for i := range page.Items {
+		if hide {
+			page.Items[i].Detail = ""
+		}
 	}
 	return q.json(http.StatusOK, page)
 }

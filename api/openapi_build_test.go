@@ -371,6 +371,7 @@ var queryDocs = map[string][2]string{
 	"at":           {"string", "Fold up to this moment (RFC 3339)."},
 	"stream":       {"string", "stdout, stderr or events."},
 	"offset":       {"integer", "Content bytes to pass over."},
+	"certain":      {"integer", "The shortest leak that the prints cannot miss, in bytes."},
 	"follow":       {"boolean", "Answer with an event stream that goes on as the log grows."},
 	"operation_id": {"string", "Attempts of this operation."},
 	"plan_node_id": {"string", "Attempts of this plan node."},
@@ -418,7 +419,7 @@ func (o *openAPI) parameters(r api.Route) []yaml.MapSlice {
 		if !ok {
 			o.t.Fatalf("the query parameter %s of %s is not described: add it to queryDocs", name, r.Path)
 		}
-		required := r.Lease && (name == "stream" || name == "offset")
+		required := r.Lease && (name == "stream" || name == "offset" || name == "certain")
 		add("query", name, d[0], "", d[1], required)
 	}
 	switch r.Key {

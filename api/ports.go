@@ -33,6 +33,18 @@ type Commands interface {
 	Report(ctx context.Context, m commands.Meta, parts []commands.LeaseReport) []commands.ReportResult
 	RecordEvidence(ctx context.Context, m commands.Meta, call commands.LeaseCall, e domain.EvidenceRecorded, detail string) (domain.EvidenceID, error)
 	RecordFact(ctx context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event) error
+	// FingerprintKey and AddFingerprints append nothing; the same again is no change.
+	FingerprintKey(ctx context.Context, call commands.LeaseCall) ([32]byte, error)
+	AddFingerprints(ctx context.Context, call commands.LeaseCall, prints []uint64, certain int) (kept int, err error)
+	// Revoked records that the runner revoked Vault tokens that are left of an attempt
+	// of its pool; tokens that are not left are no news.
+	Revoked(ctx context.Context, m commands.Meta, runner domain.RunnerID, attempt domain.AttemptID, accessors []string) error
+	// ReadSecret records that somebody asked where a secret artifact lies, and whether
+	// policy lets them be told: nil for yes, forbidden for no, unavailable where it
+	// could not be recorded.
+	ReadSecret(ctx context.Context, actor eventstore.Actor, r commands.SecretRead) error
+	// SecretReference is the Vault reference behind the URI of a secret artifact.
+	SecretReference(ctx context.Context, uri string) (string, error)
 	Complete(ctx context.Context, m commands.Meta, call commands.LeaseCall, claim domain.Claim, environment []byte) (domain.Attempt, error)
 	Release(ctx context.Context, m commands.Meta, call commands.LeaseCall, reason string) error
 
@@ -72,7 +84,8 @@ type Intake interface {
 	Announce(ctx context.Context, m commands.Meta, call commands.LeaseCall, a artifacts.Announcement) (artifacts.Announced, error)
 }
 
-// Logs reads what attempts left behind. *artifacts.Logs is the one there is.
+// Logs reads what attempts left behind. *artifacts.Logs is the one there is. What is
+// quarantined is an error of kind forbidden, and its Result is not.
 type Logs interface {
 	// Part finds at most limit content bytes from offset on; they are read through
 	// it, with ctx. A part that is not read holds no memory and no connection.

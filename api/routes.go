@@ -8,6 +8,7 @@ import (
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/projections"
 )
 
 // KeyRule says what a route does with the header Idempotency-Key.
@@ -105,6 +106,8 @@ var routes = []Route{
 		ResponseMedia: mediaBytes, Success: ok200, Errors: kindsOf(domain.KindNotFound, domain.KindOffset), handle: (*server).getLog},
 	{Method: "GET", Path: "/v1/attempts/{id}/artifacts", Summary: "What the attempt stored.", Roles: readers,
 		Response: wire.Page[wire.Artifact]{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getArtifacts},
+	{Method: "GET", Path: "/v1/attempts/{id}/artifacts/{artifact}/secret", Summary: "Where in Vault a secret artifact lies; recorded.", Roles: readers,
+		Response: wire.SecretArtifact{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getSecretArtifact},
 	{Method: "GET", Path: "/v1/attempts/{id}/evidence", Summary: "What the attempt observed.", Roles: readers,
 		Response: wire.Page[wire.Evidence]{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).getEvidence},
 	{Method: "GET", Path: "/v1/attempts/{id}/bundle", Summary: "The sealed bundle's manifest.", Roles: readers,
@@ -138,6 +141,8 @@ var routes = []Route{
 		Request: wire.CommandsRequest{}, Response: wire.Commands{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindGone), handle: (*server).commandsFor},
 	{Method: "POST", Path: "/v1/runners/{id}/report", Summary: "Heartbeats and progress of all leases.", Roles: runner, Own: true, Key: KeyRequired, OddText: true,
 		Request: wire.ReportRequest{}, Response: wire.ReportAnswer{}, Success: ok200, Errors: kindsOf(domain.KindInvalid), handle: (*server).report},
+	{Method: "POST", Path: "/v1/runners/{id}/revoked", Summary: "Say that Vault tokens which were left are revoked.", Roles: runner, Own: true, Key: KeyRequired,
+		Request: wire.RevokedRequest{}, Response: wire.Ack{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindGone, domain.KindConflict), handle: (*server).revoked},
 	{Method: "POST", Path: "/v1/runners/{id}/pause", Summary: "Give the runner no new lease.", Roles: operators, Key: KeyOptional,
 		Request: wire.ReasonRequest{}, Response: wire.Runner{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: changeRunner("pause")},
 	{Method: "POST", Path: "/v1/runners/{id}/resume", Summary: "Undo pause and drain.", Roles: operators, Key: KeyOptional,
@@ -158,6 +163,11 @@ var routes = []Route{
 		Request: wire.EvidenceRequest{}, Response: wire.EvidenceAnswer{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).recordEvidence},
 	{Method: "POST", Path: "/v1/leases/{id}/facts", Summary: "Record what only the runner can know.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
 		Request: wire.FactRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).recordFact},
+	{Method: "GET", Path: "/v1/leases/{id}/fingerprints", Summary: "The key to fingerprint the attempt's secrets with.", Roles: runner, Lease: true,
+		Response: wire.FingerprintKey{}, Success: ok200, Errors: fence, handle: (*server).fingerprintKey},
+	{Method: "POST", Path: "/v1/leases/{id}/fingerprints", Summary: "Keep fingerprints that the bundle is scanned for.", Roles: runner, Lease: true, Key: KeyRequired, Query: []string{"certain"},
+		RequestMedia: mediaBytes, MaxBody: printBytes * projections.MaxFingerprints, Response: wire.FingerprintsAnswer{}, Success: ok200,
+		Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).addFingerprints},
 	{Method: "POST", Path: "/v1/leases/{id}/complete", Summary: "Say how the work ended.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
 		Request: wire.CompleteRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).complete},
 	{Method: "POST", Path: "/v1/leases/{id}/release", Summary: "Give the lease back before start.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,

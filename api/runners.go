@@ -144,6 +144,9 @@ func (s *server) commandsFor(q *request) error {
 	for _, st := range n.Stops {
 		out.Stops = append(out.Stops, *stopOf(&st))
 	}
+	for _, r := range n.Revoke {
+		out.Revoke = append(out.Revoke, wire.Revoke{AttemptID: r.AttemptID, Accessors: r.Accessors})
+	}
 	return q.json(http.StatusOK, out)
 }
 
@@ -159,7 +162,7 @@ func checkCommandsRequest(r *wire.CommandsRequest) error {
 		return violation("/token_sha256", "pattern", "holds different hashes of 64 lower-case hex digits")
 	}
 	if len(r.Known) > maxKnown || slices.ContainsFunc(r.Known, func(k string) bool { return len(k) > 64 || !printable(k) }) {
-		return violation("/known", "invalid", "names leases, stops and drain")
+		return violation("/known", "invalid", "names leases, stops, drain and attempts whose tokens are revoked")
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ var bodies = map[string]string{
 	"/v1/runners":                       `{"runner_id":"c0000000-0000-4000-8000-000000000001","name":"verification-runner","version":"1.0.0","binary_sha256":"` + hash64 + `","job_types":["verification"],"actions":["verify.tcp.connect"],"isolation":["process"],"slots":2,"token_sha256":"` + hash64 + `"}`,
 	"/v1/runners/{id}/commands":         `{"free_slots":1,"token_sha256":["` + hash64 + `"],"known":["drain"]}`,
 	"/v1/runners/{id}/report":           `{"leases":[{"lease_id":"d0000000-0000-4000-8000-000000000001","epoch":1,"token":"` + leaseToken + `","progress":{"phase":"probe","done":1,"total":2}}]}`,
+	"/v1/runners/{id}/revoked":          `{"attempt_id":"a0000000-0000-4000-8000-000000000001","accessors":["hmac-1"]}`,
 	"/v1/runners/{id}/pause":            `{"reason":"maintenance"}`,
 	"/v1/runners/{id}/resume":           `{"reason":"maintenance is over"}`,
 	"/v1/runners/{id}/drain":            `{"reason":"leaving"}`,
@@ -37,6 +38,7 @@ var bodies = map[string]string{
 	"/v1/leases/{id}/artifacts":         `{"name":"report","type":"diagnostics_bundle","sensitivity":"internal","bytes":3,"sha256":"` + hash64 + `"}`,
 	"/v1/leases/{id}/evidence":          `{"name":"up","type":"api_check","result":"passed","source":"stdout","observed_at":"2026-03-01T12:00:00Z"}`,
 	"/v1/leases/{id}/facts":             `{"process_tree_reaped":{"survivors":0,"confirmed":true,"method":"subreaper"}}`,
+	"/v1/leases/{id}/fingerprints":      "\x00\x01\x02\x03\x04\x05\x06\x07",
 	"/v1/leases/{id}/complete":          `{"result":"succeeded","launched":true,"code":0,"finished_at":"2026-03-01T12:00:00Z","logs":[],"artifacts":0}`,
 	"/v1/leases/{id}/release":           `{"reason":"declined"}`,
 	"/v1/tokens":                        `{"name":"the new one","role":"viewer"}`,
@@ -59,7 +61,7 @@ func sampleOf(t *testing.T, r api.Route) sample {
 	case strings.HasPrefix(r.Path, "/v1/leases/"):
 		id = leaseID.String()
 	}
-	s := sample{method: r.Method, path: strings.NewReplacer("{id}", id, "{action}", "verify.tcp.connect", "{digest}", policy.Builtin().Digest()).Replace(r.Path)}
+	s := sample{method: r.Method, path: strings.NewReplacer("{id}", id, "{action}", "verify.tcp.connect", "{artifact}", secretArtifact.String(), "{digest}", policy.Builtin().Digest()).Replace(r.Path)}
 	if r.HasBody() {
 		body, ok := bodies[r.Path]
 		if !ok {
@@ -69,6 +71,9 @@ func sampleOf(t *testing.T, r api.Route) sample {
 	}
 	if strings.HasSuffix(r.Path, "/log") && r.Method == "POST" {
 		s.path += "?stream=stdout&offset=0"
+	}
+	if strings.HasSuffix(r.Path, "/fingerprints") && r.Method == "POST" {
+		s.path += "?certain=8"
 	}
 	if r.Key == api.KeyRequired {
 		s.header = append(s.header, wire.HeaderIdempotencyKey, uuid.NewString())

@@ -54,13 +54,21 @@ func attemptOf(v projections.AttemptView) wire.Attempt {
 		State: v.Status, Category: domain.Category(deref(v.Category)), FailureCode: domain.FailureCode(deref(v.FailureCode)),
 		StopReason: domain.StopReason(deref(v.StopReason)), RunnerID: idPtr[domain.RunnerID](v.RunnerID), Epoch: v.Epoch,
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: utc(v.StartedAt), FinishedAt: utc(v.FinishedAt), LeaseUntil: utc(v.LeaseUntil),
-		SpecSHA256: v.SpecSHA256,
+		SpecSHA256: v.SpecSHA256, BundleState: deref(v.BundleState),
 	}
 	if v.ProgressAt != nil {
 		a.Progress = &wire.Progress{Phase: deref(v.ProgressPhase), Done: deref(v.ProgressDone), Total: deref(v.ProgressTotal),
 			Message: deref(v.ProgressMessage), At: v.ProgressAt.UTC()}
+		if quarantined(v) {
+			a.Progress.Message = ""
+		}
 	}
 	return a
+}
+
+// quarantined says that nothing of what the attempt left behind may be shown.
+func quarantined(v projections.AttemptView) bool {
+	return deref(v.BundleState) == domain.BundleQuarantined
 }
 
 func runnerOf(v projections.RunnerView) wire.Runner {
@@ -83,7 +91,10 @@ func artifactOf(a projections.AttemptView, v projections.ArtifactView) wire.Arti
 				PlanNodeID: a.PlanNodeID, AttemptID: domain.NewID[domain.AttemptID](a.AttemptID)}},
 		MediaType: deref(v.MediaType), Bytes: v.Bytes, SHA256: v.SHA256, Output: v.Output,
 	}
-	if len(v.Inline) > 0 {
+	if v.Sensitivity == domain.SensitivitySecret {
+		out.URI = "" // told by a route of its own, which records that
+	}
+	if len(v.Inline) > 0 && !quarantined(a) {
 		out.Inline = json.RawMessage(v.Inline)
 	}
 	return out

@@ -37,6 +37,7 @@ type storage struct {
 	*objects.Bucket
 	mu     sync.Mutex
 	fail   error
+	cut    error // of each get
 	puts   []string
 	before func(key string) // called before each put
 }
@@ -53,6 +54,22 @@ func (s *storage) Put(ctx context.Context, key string, r io.Reader, size int64, 
 		before(key)
 	}
 	return s.Bucket.Put(ctx, key, r, size, sum, o)
+}
+
+func (s *storage) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	s.mu.Lock()
+	cut := s.cut
+	s.mu.Unlock()
+	if cut != nil {
+		return nil, cut
+	}
+	return s.Bucket.Get(ctx, key, offset, length)
+}
+
+func (s *storage) setGet(cut error) {
+	s.mu.Lock()
+	s.cut = cut
+	s.mu.Unlock()
 }
 
 // tried lists the keys of all puts since the last set.
@@ -79,6 +96,7 @@ type bench struct {
 	logs    *artifacts.Logs
 	sealer  *artifacts.Sealer
 	runner  domain.RunnerID
+	secrets []domain.SecretInput // of what is submitted
 }
 
 // brief makes what a lost runner leaves behind wait for a second.
@@ -109,17 +127,19 @@ func newBench(t *testing.T, p domain.Profile) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, pool: pgtest.NewPool(t), storage: &storage{Bucket: bucket}, runner: domain.NewID[domain.RunnerID](uuid.New())}
-	b.store = postgres.Open(b.pool, projections.Tables(), postgres.Options{})
+	b.store = postgres.Open(b.pool, projections.WrittenTables(), postgres.Options{})
 	t.Cleanup(b.store.Close)
 	reads := projections.NewReader(b.pool)
+	keys := commands.NewFingerprintKeys()
 	b.s = commands.New(commands.Config{
 		Store: b.store, Index: commands.NewIndex(reads), Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
 		Profile: p, Limits: domain.DefaultControlLimits(), StorageBase: bucket.URI(""),
+		Prints: reads, Keys: keys,
 	})
 	b.intake = &artifacts.Intake{Commands: b.s, Objects: b.storage}
 	b.logs = &artifacts.Logs{Store: b.store, Reads: reads, Objects: b.storage}
 	b.sealer = &artifacts.Sealer{Store: b.store, Feed: b.store, Commands: b.s, Reads: reads, Objects: b.storage, Leases: b.store, Holder: "bench",
-		Woken: func() <-chan struct{} { return nil }, Log: slog.New(slog.DiscardHandler)}
+		Woken: func() <-chan struct{} { return nil }, Log: slog.New(slog.DiscardHandler), Keys: keys}
 	return b
 }
 
@@ -150,7 +170,7 @@ func (b *bench) submit(address string) domain.AttemptID {
 		Target: domain.Target{Environment: "test", Resources: []domain.Resource{{
 			ResourceID: "node/1", ResourceType: "compute.node", Binding: &domain.Binding{Address: address, Port: 80},
 		}}},
-		Inputs:   domain.Inputs{Parameters: json.RawMessage(`{"expect":[{"name":"open","connect":true}]}`)},
+		Inputs:   domain.Inputs{Parameters: json.RawMessage(`{"expect":[{"name":"open","connect":true}]}`), Secrets: b.secrets},
 		Controls: domain.Controls{TimeoutSeconds: 600},
 	}
 	raw, err := json.Marshal(spec)

@@ -31,6 +31,9 @@ type Objects interface {
 type Intake struct {
 	Commands *commands.Service
 	Objects  Objects
+	// Policies finds the bundle that an attempt's offer named; nil: the active one
+	// decides for all.
+	Policies *Policies
 }
 
 const (
@@ -112,6 +115,7 @@ type Announcement struct {
 	Bytes       int64
 	SHA256      string
 	Inline      json.RawMessage
+	Vault       *VaultPlace // of a secret artifact
 }
 
 // Announced answers an announcement: stored and registered, or where to put it.
@@ -139,6 +143,9 @@ func (i *Intake) Announce(ctx context.Context, m commands.Meta, call commands.Le
 	if err != nil {
 		return Announced{}, err
 	}
+	if n.Vault != nil {
+		return i.announceSecret(ctx, m, call, a, n)
+	}
 	id := domain.ArtifactIDOf(a.ID, n.Name)
 	e := domain.ArtifactCreated{Name: n.Name, Type: n.Type, Output: n.Output, Sensitivity: n.Sensitivity, MediaType: n.MediaType, Bytes: n.Bytes, SHA256: n.SHA256}
 	if n.Inline != nil {
@@ -155,17 +162,28 @@ func (i *Intake) Announce(ctx context.Context, m commands.Meta, call commands.Le
 	if err != nil {
 		return Announced{}, err
 	}
-	key := bundle.ArtifactKey(prefixOf(a), n.Name, sum)
+	e.Key = n.key(a, sum)
+	e.Storage, e.URI = "s3", i.Objects.URI(e.Key)
+	return i.registerStored(ctx, m, call, id, e, n.Bytes, sum)
+}
+
+// key names the object whose digest is sum.
+func (n *Announcement) key(a domain.Attempt, sum bundle.SHA256) string {
 	if n.Output {
-		key = bundle.OutputKey(prefixOf(a), n.Name, sum)
+		return bundle.OutputKey(prefixOf(a), n.Name, sum)
 	}
-	switch err := i.Objects.Verify(ctx, key, n.Bytes, sum); {
+	return bundle.ArtifactKey(prefixOf(a), n.Name, sum)
+}
+
+// registerStored registers an artifact whose object is there and right, or says
+// where to put it.
+func (i *Intake) registerStored(ctx context.Context, m commands.Meta, call commands.LeaseCall, id domain.ArtifactID, e domain.ArtifactCreated, size int64, sum bundle.SHA256) (Announced, error) {
+	switch err := i.Objects.Verify(ctx, e.Key, size, sum); {
 	case err == nil:
 		crashpoint.Here("artifact.verified")
-		e.Storage, e.URI, e.Key = "s3", i.Objects.URI(key), key
 		return Announced{ID: id, Stored: true}, i.Commands.RegisterArtifact(ctx, m, call, e)
 	case errors.Is(err, objects.ErrNotFound):
-		p, err := i.Objects.PresignPut(ctx, key, n.Bytes, sum, presignedFor)
+		p, err := i.Objects.PresignPut(ctx, e.Key, size, sum, presignedFor)
 		if err != nil {
 			return Announced{}, storageError("make an upload", err)
 		}
@@ -193,13 +211,12 @@ func (n *Announcement) check() error {
 	if n.MediaType == "" {
 		n.MediaType = "application/octet-stream"
 	}
-	switch {
-	case n.Sensitivity == "secret":
-		add("/sensitivity", "secret artifacts are not supported yet; nothing was stored")
-	case !slices.Contains([]string{"public", "internal"}, n.Sensitivity):
+	if !slices.Contains([]string{"public", "internal", domain.SensitivitySecret}, n.Sensitivity) {
 		add("/sensitivity", "is one of public, internal, secret")
 	}
-	if n.Inline != nil {
+	if n.Sensitivity == domain.SensitivitySecret || n.Vault != nil {
+		n.checkSecret(add)
+	} else if n.Inline != nil {
 		if len(n.Inline) > maxInline {
 			add("/inline", "has at most 4 KiB; upload it instead")
 		}

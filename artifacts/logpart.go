@@ -25,7 +25,8 @@ type LogPart struct {
 }
 
 // Part finds up to limit content bytes of a stream from offset on. An offset beyond
-// what is stored is domain.ErrLogOffset while more may come too.
+// what is stored is domain.ErrLogOffset while more may come too. The log of a bundle
+// whose scan failed is ErrQuarantined.
 func (l *Logs) Part(ctx context.Context, id domain.AttemptID, stream string, offset, limit int64) (LogPart, error) {
 	s, err := bundle.ParseStream(stream)
 	if err != nil {
@@ -36,6 +37,9 @@ func (l *Logs) Part(ctx context.Context, id domain.AttemptID, stream string, off
 	v, err := l.Reads.Attempt(ctx, id)
 	if err != nil {
 		return LogPart{}, err
+	}
+	if v.BundleState != nil && *v.BundleState == domain.BundleQuarantined {
+		return LogPart{}, ErrQuarantined
 	}
 	chunks, err := l.Reads.LogChunks(ctx, id, stream, offset, chunksPerPart)
 	if err != nil {

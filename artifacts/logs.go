@@ -41,13 +41,23 @@ func readObject(ctx context.Context, o Objects, key string, size int64) ([]byte,
 	return b, readError(key, err)
 }
 
+// ErrQuarantined refuses every read of a bundle whose scan failed, to everybody.
+var ErrQuarantined = &domain.Error{Kind: domain.KindForbidden, Code: "bundle_quarantined",
+	Message: "the bundle is quarantined: its scan for secrets failed, so nobody can download it here",
+	Next:    "GET …/events tells in scan_failed what was found and where; who has the right to the bucket itself can read the objects there, see Quarantine in docs/operations.md"}
+
 // Manifest returns the sealed manifest's bytes: from the stream alone where the
 // bundle is empty or was sealed by an operator, from object storage otherwise,
-// checked against the ledger.
+// checked against the ledger. ErrQuarantined where the scan failed.
 func (l *Logs) Manifest(ctx context.Context, id domain.AttemptID) ([]byte, error) {
 	all, err := readStream(ctx, l.Store, id)
 	if err != nil {
 		return nil, err
+	}
+	for _, f := range all {
+		if _, failed := f.Event.(domain.ScanFailed); failed {
+			return nil, ErrQuarantined
+		}
 	}
 	b, _, err := l.manifest(ctx, id, all)
 	return b, err

@@ -182,13 +182,13 @@ func (w *scrubWalk) bundle(ctx context.Context, id domain.AttemptID, known map[s
 }
 
 // seal reads an attempt's sealing event, and whether the manifest is a function of
-// the stream: the last three events tell, however long the stream is.
+// the stream: the last four events tell, however long the stream is.
 func (w *scrubWalk) seal(ctx context.Context, id domain.AttemptID) (sealed domain.Sealed, derived bool, err error) {
 	head, err := w.s.Store.Load(ctx, commands.AttemptStream(id), uuid.Nil)
 	if err != nil {
 		return sealed, false, err
 	}
-	events, err := w.s.Store.ReadStream(ctx, commands.AttemptStream(id), max(0, head.Head.Version-3), 3)
+	events, err := w.s.Store.ReadStream(ctx, commands.AttemptStream(id), max(0, head.Head.Version-4), 4)
 	if err != nil {
 		return sealed, false, err
 	}

@@ -32,22 +32,22 @@ type sealing struct {
 }
 
 // build puts what is missing of the bundle into object storage and returns the
-// event that names it.
-func (w *Sealer) build(ctx context.Context, a domain.Attempt) (domain.Sealed, error) {
-	s := &sealing{ctx: ctx, w: w, objects: w.objects(), a: a, prefix: prefixOf(a)}
-	var err error
+// manifest's bytes and the event that names it.
+func (w *Sealer) build(ctx context.Context, a domain.Attempt) (s *sealing, manifest []byte, out domain.Sealed, err error) {
+	s = &sealing{ctx: ctx, w: w, objects: w.objects(), a: a, prefix: prefixOf(a)}
 	if s.events, err = readStream(ctx, w.Store, a.ID); err != nil {
-		return domain.Sealed{}, err
+		return s, nil, out, err
 	}
 	for _, step := range []func() error{s.collect, s.sumLogs, s.findGaps, s.putJobSpec, s.putEnvironment, s.putEvents} {
 		if err := step(); err != nil {
-			return domain.Sealed{}, err
+			return s, nil, out, err
 		}
 	}
 	if len(s.m.Gaps) > 0 {
 		s.m.State = bundle.Incomplete
 	}
-	return s.putManifest()
+	manifest, out, err = s.putManifest()
+	return s, manifest, out, err
 }
 
 // collect lists the chunks and artifacts that the stream names.
@@ -166,19 +166,43 @@ func (s *sealing) putJobSpec() error {
 // environment is what the attempt ran with; see docs/runner-agent.md for the
 // runner's part.
 type environment struct {
-	Runner       json.RawMessage      `json:"runner"` // as the agent reported; null if it never did
-	Isolation    string               `json:"isolation"`
-	PolicyDigest string               `json:"policy_digest"`
-	Clocks       domain.Clocks        `json:"clocks"`
-	Secrets      []domain.SecretInput `json:"secrets"` // references
-	StartedAt    *time.Time           `json:"started_at"`
+	Runner       json.RawMessage     `json:"runner"` // as the agent reported; null if it never did
+	Isolation    string              `json:"isolation"`
+	PolicyDigest string              `json:"policy_digest"`
+	Clocks       domain.Clocks       `json:"clocks"`
+	Secrets      []environmentSecret `json:"secrets"`
+	StartedAt    *time.Time          `json:"started_at"`
+}
+
+// environmentSecret is a reference, and what was read by it: which version, of
+// which kind of engine, under which rule of the policy. Read is null where the
+// runner did not come that far.
+type environmentSecret struct {
+	domain.SecretInput
+	Read *environmentRead `json:"read"`
+}
+
+type environmentRead struct {
+	Reference string `json:"reference"`
+	Version   int    `json:"version,omitempty"`
+	Engine    string `json:"engine"`
+	Mapping   string `json:"mapping"`
+	Unmasked  bool   `json:"unmasked,omitempty"`
 }
 
 func (s *sealing) putEnvironment() error {
-	e := environment{PolicyDigest: s.a.PolicyDigest, Clocks: s.a.Clocks, Secrets: s.created.Secrets, StartedAt: s.a.StartedAt}
+	e := environment{PolicyDigest: s.a.PolicyDigest, Clocks: s.a.Clocks, Secrets: []environmentSecret{}, StartedAt: s.a.StartedAt}
+	for _, in := range s.created.Secrets {
+		e.Secrets = append(e.Secrets, environmentSecret{SecretInput: in})
+	}
 	for _, x := range s.events {
-		if d, ok := x.Event.(domain.Started); ok {
+		switch d := x.Event.(type) {
+		case domain.Started:
 			e.Isolation = d.Isolation
+		case domain.SecretResolved:
+			if d.Index >= 0 && d.Index < len(e.Secrets) {
+				e.Secrets[d.Index].Read = &environmentRead{Reference: d.Reference, Version: d.Version, Engine: d.Engine, Mapping: d.Mapping, Unmasked: d.Unmasked}
+			}
 		}
 	}
 	if s.end != nil {
@@ -222,19 +246,19 @@ func (s *sealing) put(b []byte, o bundle.Object, key func(bundle.SHA256) string)
 	return nil
 }
 
-func (s *sealing) putManifest() (domain.Sealed, error) {
+func (s *sealing) putManifest() ([]byte, domain.Sealed, error) {
 	b, err := s.m.Encode()
 	if err != nil {
-		return domain.Sealed{}, fmt.Errorf("bundle of %s: %w", s.a.ID, err)
+		return nil, domain.Sealed{}, fmt.Errorf("bundle of %s: %w", s.a.ID, err)
 	}
 	sum := bundle.Sum(b)
 	key := bundle.ManifestKey(s.prefix, sum)
 	if err := s.objects.Put(s.ctx, key, bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
-		return domain.Sealed{}, storageError("store the manifest", err)
+		return nil, domain.Sealed{}, storageError("store the manifest", err)
 	}
 	crashpoint.Here("seal.manifest")
 	out, err := domain.SealedOf(s.a.StorageBase, s.m)
 	// Where it was put just now, should the bucket have another name since the attempt was created.
 	out.URI = s.w.Objects.URI(key)
-	return out, err
+	return b, out, err
 }

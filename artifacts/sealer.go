@@ -36,6 +36,12 @@ type Sealer struct {
 	// Stalls is how long a transfer of one object may make no progress; 0 for 30 s.
 	Stalls time.Duration
 
+	// Keys are those that fingerprints were made with, and ScanLimit is how long one
+	// bundle may be scanned for secrets; 0 for ten minutes.
+	Keys      *commands.FingerprintKeys
+	ScanLimit time.Duration
+
+	scans   scans
 	instead func(context.Context, domain.AttemptID) error // of Seal, in tests
 	trouble trouble
 }
@@ -46,6 +52,8 @@ type SealReads interface {
 	Now(ctx context.Context) (time.Time, error)
 	SealableAttempts(ctx context.Context, now time.Time, after *projections.Sealable, limit int) ([]projections.Sealable, error)
 	Node(ctx context.Context, id domain.AttemptID) (domain.OperationID, string, error)
+	// Fingerprints are what an attempt's bundle is scanned for; false if they are lost.
+	Fingerprints(ctx context.Context, id domain.AttemptID) (projections.Fingerprints, bool, error)
 	Checkpoint(ctx context.Context, reader string) (eventstore.Cursor, error)
 	SetCheckpoint(ctx context.Context, reader string, c eventstore.Cursor) error
 }
@@ -238,7 +246,7 @@ func (r *sealRun) start(ctx context.Context, id domain.AttemptID) bool {
 }
 
 func (r *sealRun) seal(ctx context.Context, id domain.AttemptID) {
-	limited, cancel := context.WithTimeout(ctx, sealLongest)
+	limited, cancel := context.WithTimeout(ctx, sealLongest+r.w.scanLimit())
 	defer cancel()
 	err := r.w.sealOne(limited, id)
 	if err == nil {
@@ -332,7 +340,15 @@ func (w *Sealer) sealOne(ctx context.Context, id domain.AttemptID) error {
 
 // Seal seals one attempt, if it may be sealed.
 func (w *Sealer) Seal(ctx context.Context, id domain.AttemptID) error {
-	_, err := w.Commands.Seal(ctx, id, func(a domain.Attempt, _ time.Time) (domain.Sealed, error) { return w.build(ctx, a) })
+	var verdict *domain.ScanVerdict
+	_, err := w.Commands.Seal(ctx, id, func(a domain.Attempt, _ time.Time) (domain.Seal, error) {
+		seal, err := w.buildAndScan(ctx, a)
+		verdict = seal.Scan
+		return seal, err
+	})
+	if err == nil && verdict != nil {
+		w.scans.count(verdict)
+	}
 	if domain.KindOf(err) == domain.KindGone {
 		return nil
 	}

@@ -87,8 +87,8 @@ func attemptCommands() []command {
 		{name: "seal", events: 2, make: func(b *bench) func(context.Context) (any, error) {
 			id := b.finished(b.enrolled())
 			return func(ctx context.Context) (any, error) {
-				return b.s.Seal(ctx, id, func(domain.Attempt, time.Time) (domain.Sealed, error) {
-					return domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: sha("m")}, nil
+				return b.s.Seal(ctx, id, func(domain.Attempt, time.Time) (domain.Seal, error) {
+					return domain.Seal{Sealed: domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: sha("m")}}, nil
 				})
 			}
 		}},

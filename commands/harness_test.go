@@ -51,7 +51,7 @@ func newBench(t *testing.T, change ...func(*commands.Config)) *bench {
 			return err
 		}
 	}
-	b.store = memory.Open(projections.Tables(), memory.Options{Now: b.clock, FailBefore: take(&b.before), FailAfter: take(&b.after)})
+	b.store = memory.Open(projections.WrittenTables(), memory.Options{Now: b.clock, FailBefore: take(&b.before), FailAfter: take(&b.after)})
 	c := commands.Config{
 		Store: b.store, Index: benchIndex{rowIndex{b.store}, b}, Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
 		Profile: domain.FastProfile(), Limits: domain.DefaultControlLimits(), StorageBase: "s3://bucket/",
@@ -156,14 +156,44 @@ func (i rowIndex) Node(_ context.Context, id domain.AttemptID) (domain.Operation
 	return r.OperationID, r.PlanNodeID, err
 }
 
-func (i rowIndex) Artifact(_ context.Context, id domain.AttemptID, name string) (string, bool, error) {
+func (i rowIndex) Artifact(_ context.Context, id domain.AttemptID, name string) (commands.ArtifactRecord, bool, error) {
 	type row struct {
-		AttemptID domain.AttemptID `json:"attempt_id"`
-		Name      string           `json:"name"`
-		SHA256    string           `json:"sha256"`
+		AttemptID   domain.AttemptID `json:"attempt_id"`
+		Name        string           `json:"name"`
+		SHA256      string           `json:"sha256"`
+		Sensitivity string           `json:"sensitivity"`
+		URI         string           `json:"uri"`
 	}
 	r, ok, err := find(i, "artifacts", func(r row) bool { return r.AttemptID == id && r.Name == name })
-	return r.SHA256, ok, err
+	return commands.ArtifactRecord{SHA256: r.SHA256, Sensitivity: r.Sensitivity, URI: r.URI}, ok, err
+}
+
+func (i rowIndex) VaultTokens(_ context.Context, id domain.AttemptID) ([]commands.TokenRecord, error) {
+	type row struct {
+		AttemptID domain.AttemptID `json:"attempt_id"`
+		Accessor  string           `json:"accessor"`
+		LeaseID   domain.LeaseID   `json:"lease_id"`
+	}
+	type named struct {
+		LeaseID  domain.LeaseID  `json:"lease_id"`
+		RunnerID domain.RunnerID `json:"runner_id"`
+		Pool     string          `json:"pool"`
+	}
+	var out []commands.TokenRecord
+	var failed error
+	_, _, err := find(i, "secret_tokens", func(r row) bool {
+		if r.AttemptID != id {
+			return false
+		}
+		lease, _, lerr := find(i, "lease_index", func(n named) bool { return n.LeaseID == r.LeaseID })
+		runner, _, rerr := find(i, "runners", func(n named) bool { return n.RunnerID == lease.RunnerID })
+		_, held, herr := find(i, "leases", func(n named) bool { return n.LeaseID == r.LeaseID })
+		_, revoked, verr := find(i, "secret_revocations", func(v row) bool { return v.AttemptID == id && v.Accessor == r.Accessor })
+		failed = errors.Join(failed, lerr, rerr, herr, verr)
+		out = append(out, commands.TokenRecord{Accessor: r.Accessor, RunnerID: lease.RunnerID, Pool: runner.Pool, Held: held, Revoked: revoked})
+		return false
+	})
+	return out, errors.Join(failed, err)
 }
 
 func (i rowIndex) QueueDepth(context.Context) (int, error) {

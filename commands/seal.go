@@ -15,7 +15,7 @@ import (
 //
 // Unlike other commands it does not take the stream's turn while it works: build
 // waits for object storage, and nothing else may wait with it.
-func (s *Service) Seal(ctx context.Context, id domain.AttemptID, build func(a domain.Attempt, now time.Time) (domain.Sealed, error)) (domain.Attempt, error) {
+func (s *Service) Seal(ctx context.Context, id domain.AttemptID, build func(a domain.Attempt, now time.Time) (domain.Seal, error)) (domain.Attempt, error) {
 	stream := AttemptStream(id)
 	m := internalMeta("artifact-worker", domain.DeriveCommandID(id.UUID(), "seal"))
 	var conflict *eventstore.ConflictError
@@ -28,7 +28,7 @@ func (s *Service) Seal(ctx context.Context, id domain.AttemptID, build func(a do
 	return domain.Attempt{}, conflict
 }
 
-func (s *Service) sealOnce(ctx context.Context, stream eventstore.StreamID, m Meta, build func(domain.Attempt, time.Time) (domain.Sealed, error)) (domain.Attempt, error) {
+func (s *Service) sealOnce(ctx context.Context, stream eventstore.StreamID, m Meta, build func(domain.Attempt, time.Time) (domain.Seal, error)) (domain.Attempt, error) {
 	before, err := s.Store.Load(ctx, stream, m.CommandID.UUID())
 	if err != nil {
 		return domain.Attempt{}, err
@@ -37,7 +37,7 @@ func (s *Service) sealOnce(ctx context.Context, stream eventstore.StreamID, m Me
 	if err != nil || before.Done != nil || !a.Sealable(before.Now) {
 		return a, err
 	}
-	sealed, err := build(a, before.Now)
+	seal, err := build(a, before.Now)
 	if err != nil {
 		return a, err
 	}
@@ -49,7 +49,7 @@ func (s *Service) sealOnce(ctx context.Context, stream eventstore.StreamID, m Me
 	if loaded.Head.Version != before.Head.Version {
 		return a, &eventstore.ConflictError{Stream: stream, Expected: before.Head.Version, Actual: loaded.Head.Version, Reason: "version"}
 	}
-	events, err := domain.DecideAttempt(a, domain.Seal{Sealed: sealed}, loaded.Now)
+	events, err := domain.DecideAttempt(a, seal, loaded.Now)
 	if err != nil {
 		return a, err
 	}

@@ -41,6 +41,22 @@ type LeaseRecord struct {
 	TokenSHA256 string
 }
 
+// ArtifactRecord is what the ledger says of an artifact that is registered.
+type ArtifactRecord struct {
+	SHA256      string
+	Sensitivity string
+	URI         string
+}
+
+// TokenRecord is a Vault token of an attempt.
+type TokenRecord struct {
+	Accessor string
+	RunnerID domain.RunnerID // whose it was
+	Pool     string          // of that runner
+	Held     bool            // the lease that it was made under is live
+	Revoked  bool            // a runner said that it revoked it in another's place
+}
+
 // Index is what commands must look up outside the stream they decide on. It
 // reads rows that were written with their events, so it is never behind a
 // command that was acknowledged.
@@ -50,7 +66,10 @@ type Index interface {
 	// Node returns the operation and plan node of an attempt; not_found likewise.
 	Node(ctx context.Context, id domain.AttemptID) (domain.OperationID, string, error)
 	// Artifact finds an attempt's artifact by name: ok is false if there is none.
-	Artifact(ctx context.Context, id domain.AttemptID, name string) (sha256 string, ok bool, err error)
+	Artifact(ctx context.Context, id domain.AttemptID, name string) (a ArtifactRecord, ok bool, err error)
+	// VaultTokens lists the Vault tokens that the attempt's runners told and did not
+	// tell to be revoked, whether or not another runner did or their time is over.
+	VaultTokens(ctx context.Context, id domain.AttemptID) ([]TokenRecord, error)
 	// SweptAt is when timers were last looked at, by the database's clock; the
 	// zero time if they never were.
 	SweptAt(ctx context.Context) (time.Time, error)
@@ -71,8 +90,12 @@ type Config struct {
 	Profile     domain.Profile
 	Limits      domain.ControlLimits
 	StorageBase string // "s3://<bucket>/"
-	MaxQueue    int    // attempts that may wait before submits are answered 429; 0: no limit
-	Log         *slog.Logger
+	// Replica names this process in the streams of reads; "" for a name of its own.
+	Replica  string
+	MaxQueue int // attempts that may wait before submits are answered 429; 0: no limit
+	Prints   Prints
+	Keys     *FingerprintKeys // nil: keys that end with the process
+	Log      *slog.Logger
 }
 
 // Service carries out commands. It is safe for concurrent use.
@@ -88,6 +111,10 @@ func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Keys == nil {
+		c.Keys = NewFingerprintKeys()
+	}
+	c.Replica = replicaName(c.Replica)
 	return &Service{Config: c, streams: streamQueue{waiting: map[eventstore.StreamID]*turn{}}}
 }
 

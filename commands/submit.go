@@ -127,7 +127,7 @@ func invalidSpec(v []domain.Violation) error {
 // check gathers every violation: of the closed shape, of the action, of its
 // parameters.
 func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
-	v := spec.Validate(s.Limits)
+	v := append(spec.Validate(s.Limits), malformedReferences(spec)...)
 	action, known := s.Actions.Lookup(spec.Action)
 	extension := runners.IsExtension(spec.Action) && s.Policy().ApprovesExtension(spec.Action)
 	switch {
@@ -158,6 +158,21 @@ func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
 		}
 	}
 	return domain.SortViolations(v)
+}
+
+// malformedReferences finds what begins like a reference and is none. The text is
+// never repeated: it may be a value that was put there by mistake.
+func malformedReferences(spec *domain.JobSpec) (v []domain.Violation) {
+	for i, x := range spec.Inputs.Secrets {
+		if !domain.LooksLikeReference(x.SecretRef) {
+			continue // the rules of the shape say so
+		}
+		if _, err := policy.ParseSecretReference(x.SecretRef); err != nil {
+			v = append(v, domain.Violation{Pointer: fmt.Sprintf("/inputs/secrets/%d/secret_ref", i), Code: "reference",
+				Message: "is no reference vault://<mount>/<path>[#field][?version=n]: " + err.Error()})
+		}
+	}
+	return v
 }
 
 // tooLarge: what the ledger records of a spec must fit into one event.
@@ -221,6 +236,9 @@ func decideWith(b *policy.Bundle, spec *domain.JobSpec) (policy.Verdict, policy.
 	targets, _ := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
 	for _, t := range targets {
 		in.Targets = append(in.Targets, policy.Target(t))
+	}
+	for _, x := range spec.Inputs.Secrets {
+		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: x.Name, Ref: x.SecretRef})
 	}
 	retry, _ := b.Retry(spec.Controls.RetryPolicyRef)
 	return b.Decide(in), retry

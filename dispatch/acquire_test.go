@@ -170,8 +170,8 @@ func TestAHeldRequestBringsNews(t *testing.T) {
 	n = held(known, func() {
 		_, err := b.s.Complete(t.Context(), meta("complete"), call, domain.Claim{Result: "stopped", Launched: true, FinishedAt: time.Now()}, nil)
 		b.must(err)
-		_, err = b.s.Seal(t.Context(), attempt, func(domain.Attempt, time.Time) (domain.Sealed, error) {
-			return domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: sha("m")}, nil
+		_, err = b.s.Seal(t.Context(), attempt, func(domain.Attempt, time.Time) (domain.Seal, error) {
+			return domain.Seal{Sealed: domain.Sealed{State: "complete", URI: "s3://bucket/m", ManifestSHA256: sha("m")}}, nil
 		})
 		b.must(err)
 	})

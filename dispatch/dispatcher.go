@@ -47,6 +47,7 @@ type Dispatcher struct {
 	hub        hub
 	queue      *queueIndex
 	held       held
+	left       left
 	own        recent
 	finalizing beacon
 	approvals  approvals

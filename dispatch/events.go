@@ -48,7 +48,9 @@ func (d *Dispatcher) Appended(events []eventstore.Event) {
 
 func (d *Dispatcher) note(e eventstore.Event) {
 	if strings.HasPrefix(string(e.Stream), "runner/") {
-		if e.Type != (domain.RunnerWriteRefused{}).EventType() {
+		switch e.Type {
+		case domain.RunnerWriteRefused{}.EventType(), domain.RunnerSecretRevoked{}.EventType(): // changes nothing of the runner
+		default:
 			d.hub.wake(string(e.Stream))
 		}
 		return

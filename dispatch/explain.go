@@ -81,7 +81,15 @@ func explain(v projections.AttemptView, fits []Fit, now time.Time) (summary, nex
 		if v.FailureCode != nil && *v.FailureCode != "" {
 			s += " (" + *v.FailureCode + ")"
 		}
-		return s + ".", "Nothing more happens. Running the node again is a new attempt_id with retry_of."
+		next = "Nothing more happens. Running the node again is a new attempt_id with retry_of."
+		if v.BundleState != nil && *v.BundleState == domain.BundleQuarantined {
+			return s + ". Its bundle is quarantined: the scan for secrets failed, so log and bundle are shown to nobody.",
+				next + " The event scan_failed says why and where: look there, and replace the secrets of the job if a value stands there."
+		}
+		if v.FailureCode != nil && (*v.FailureCode == string(domain.CodeSecretDenied) || *v.FailureCode == string(domain.CodeVaultUnavailable)) {
+			next = "The log stream events names the reference and the reason: execution-plane logs " + v.AttemptID.String() + " --stream events. " + next
+		}
+		return s + ".", next
 	}
 }
 

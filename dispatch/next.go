@@ -19,7 +19,7 @@ import (
 type NextRequest struct {
 	FreeSlots   int
 	TokenSHA256 []string // one fresh hash per free slot
-	Known       []string // lease ids it holds or already stops, and "drain"
+	Known       []string // lease ids it holds or already stops, "drain", and "revoke/<attempt id>"
 }
 
 // knownDrain is how a runner says that it acts on a drain.
@@ -31,6 +31,7 @@ type Next struct {
 	Stops  []Stop
 	Drain  bool
 	Gone   []domain.LeaseID
+	Revoke []Revoke // what runners of its pool left in Vault; it is to revoke that
 	// DrainOver says that the runner acts on a drain that was taken back: the
 	// answer comes at once, and says so by Drain being false.
 	DrainOver bool
@@ -63,7 +64,7 @@ func (d *Dispatcher) Next(ctx context.Context, id domain.RunnerID, req NextReque
 	}
 	sub := d.hub.subscribe("runner/" + id.String())
 	defer sub.end()
-	h := d.held.add(id, sub)
+	h := d.held.add(id, sub, req.Known)
 	defer d.held.remove(h)
 	glance := wait <= 0
 	if glance {
@@ -73,14 +74,14 @@ func (d *Dispatcher) Next(ctx context.Context, id domain.RunnerID, req NextReque
 	t := time.AfterFunc(wait, func() { close(over) })
 	defer t.Stop()
 	for {
-		l, err := d.look(ctx, id, req)
+		l, err := d.look(ctx, id, req, glance)
 		if err != nil || !l.next.empty() {
 			return l.next, err
 		}
 		if sub.follow(l.leases...) {
 			continue // what happened before it followed them is seen now
 		}
-		d.held.sees(h, l.saw)
+		d.held.sees(h, l.saw, revokesFor(l.runner))
 		offers, end, err := d.await(ctx, sub, over, glance, l)
 		if err != nil || len(offers) > 0 || end {
 			return Next{Offers: offers}, err
@@ -138,7 +139,7 @@ func (d *Dispatcher) await(ctx context.Context, sub *subscription, over <-chan s
 }
 
 func (n Next) empty() bool {
-	return len(n.Offers) == 0 && len(n.Stops) == 0 && !n.Drain && !n.DrainOver && len(n.Gone) == 0
+	return len(n.Offers) == 0 && len(n.Stops) == 0 && !n.Drain && !n.DrainOver && len(n.Gone) == 0 && len(n.Revoke) == 0
 }
 
 // looking is what one look at a runner saw.
@@ -150,8 +151,9 @@ type looking struct {
 	tokens []string // hashes that offers may be made under, one for each free slot
 }
 
-// look reads once what concerns the runner, the queue apart.
-func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextRequest) (*looking, error) {
+// look reads once what concerns the runner, the queue apart. What was left in Vault
+// is looked for by the poll; a request that does not wait for it looks itself.
+func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextRequest, glance bool) (*looking, error) {
 	l := &looking{}
 	r, err := d.Reads.Runner(ctx, id)
 	if err != nil {
@@ -194,7 +196,16 @@ func (d *Dispatcher) look(ctx context.Context, id domain.RunnerID, req NextReque
 			}
 		}
 	}
-	return l, d.leaseNews(ctx, req, live, n)
+	if err := d.leaseNews(ctx, req, live, n); err != nil {
+		return l, err
+	}
+	if glance {
+		if err := d.lookForLeft(ctx, []string{r.Pool}); err != nil {
+			d.Log.WarnContext(ctx, "looking for what runners left in Vault failed; it is tried again", "pool", r.Pool, "error", err)
+		}
+	}
+	n.Revoke = d.left.claim(revokesFor(r), req.Known, time.Now())
+	return l, nil
 }
 
 // leaseNews finds repeated offers, stops, and leases that are over.

@@ -46,6 +46,10 @@ type Reads interface {
 
 	// LiveLeases lists a runner's live leases.
 	LiveLeases(ctx context.Context, id domain.RunnerID) ([]projections.LiveLease, error)
+	// LeftTokens lists the Vault tokens that runners of these pools left and nobody
+	// looks after, those of one attempt in one row after the other; at most limit
+	// of each pool.
+	LeftTokens(ctx context.Context, pools []string, limit int) ([]projections.LeftToken, error)
 	// LeaseCounts counts the leases of started attempts: all, and those whose time ran
 	// out after since and is over at now.
 	LeaseCounts(ctx context.Context, since, now time.Time) (live, over int, err error)

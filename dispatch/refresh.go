@@ -173,6 +173,10 @@ func (d *Dispatcher) pollOnce(ctx context.Context) error {
 			d.hub.wake("end/" + id.String())
 		}
 	}
+	if err := d.lookForLeft(ctx, d.held.pools()); err != nil {
+		return err
+	}
+	d.held.wakeFor(&d.left, time.Now())
 	return nil
 }
 
@@ -190,7 +194,9 @@ func parseAll(names []string) []uuid.UUID {
 type holding struct {
 	runner domain.RunnerID
 	sub    *subscription
+	known  []string                // what the request says that the runner knows
 	saw    projections.RunnerState // guarded by held.mu
+	pool   string                  // "" until it has looked; guarded by held.mu
 }
 
 // held are the requests that runners hold at this replica.
@@ -199,13 +205,13 @@ type held struct {
 	all map[*holding]struct{} // guarded by mu
 }
 
-func (h *held) add(id domain.RunnerID, sub *subscription) *holding {
+func (h *held) add(id domain.RunnerID, sub *subscription, known []string) *holding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
 		h.all = map[*holding]struct{}{}
 	}
-	x := &holding{runner: id, sub: sub}
+	x := &holding{runner: id, sub: sub, known: known}
 	h.all[x] = struct{}{}
 	return x
 }
@@ -216,10 +222,10 @@ func (h *held) remove(x *holding) {
 	delete(h.all, x)
 }
 
-func (h *held) sees(x *holding, s projections.RunnerState) {
+func (h *held) sees(x *holding, s projections.RunnerState, pool string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	x.saw = s
+	x.saw, x.pool = s, pool
 }
 
 // ids are the runners whose requests have looked.

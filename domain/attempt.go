@@ -17,7 +17,7 @@ const (
 
 // AttemptStateVersion numbers the shape of Attempt as stored in a head. Raise it
 // with every change of Attempt or of its Evolve: older states are then folded afresh.
-const AttemptStateVersion = 2
+const AttemptStateVersion = 4
 
 // Limits of what one attempt may hold.
 const (
@@ -69,7 +69,14 @@ type Attempt struct {
 	Artifacts int              `json:"artifacts,omitempty"`
 	Evidence  int              `json:"evidence,omitempty"`
 
-	Bundle string `json:"bundle,omitempty"` // its state once sealed
+	// Secrets counts the values that the runner told of: secrets that it read and
+	// secret artifacts that it stored. With any, the bundle is scanned.
+	Secrets      int  `json:"secrets,omitempty"`
+	SecretFacts  int  `json:"secret_facts,omitempty"`
+	NamesSecrets bool `json:"names_secrets,omitempty"` // the JobSpec does
+	Launched     bool `json:"launched,omitempty"`      // an executor was, by the runner's claim
+
+	Bundle string `json:"bundle,omitempty"` // its state once sealed and scanned
 	Status Status `json:"status,omitempty"` // once closed
 }
 
@@ -203,6 +210,12 @@ func (a *Attempt) Uploaded() bool {
 		}
 	}
 	return a.Artifacts >= a.DeclaredArtifacts
+}
+
+// NeedsScan reports whether the bundle must be scanned for secrets before the end.
+// An executor of a job that names secrets had them, whether the runner told or not.
+func (a *Attempt) NeedsScan() bool {
+	return a.Secrets > 0 || a.NamesSecrets && (a.Launched || a.LogBytes["stdout"] > 0 || a.LogBytes["stderr"] > 0)
 }
 
 // Sealable reports whether the bundle may be sealed now: everything declared is

@@ -339,8 +339,8 @@ func decideArtifact(a Attempt, c RegisterArtifact, now time.Time) ([]Event, erro
 	return []Event{e}, nil
 }
 
-// RecordFact keeps a fact that the runner alone could see: PolicyDecided or
-// ProcessTreeReaped.
+// RecordFact keeps a fact that the runner alone could see: PolicyDecided,
+// ProcessTreeReaped, SecretTokenIssued, SecretResolved or SecretRevoked.
 type RecordFact struct {
 	Fence
 	Fact Event
@@ -362,8 +362,28 @@ func decideFact(a Attempt, c RecordFact, now time.Time) ([]Event, error) {
 	case PolicyDecided:
 		f.At, f.Epoch = "runner", a.Epoch
 		return []Event{f}, nil
+	case SecretTokenIssued, SecretResolved, SecretRevoked:
+		if a.SecretFacts >= MaxSecretFacts {
+			return nil, ErrTooMany.With("limit", MaxSecretFacts)
+		}
+		return []Event{underEpoch(f, a.Epoch)}, nil
 	}
 	return nil, illegal(a.PublicState(), "fact "+c.Fact.EventType())
+}
+
+func underEpoch(e Event, epoch int64) Event {
+	switch e := e.(type) {
+	case SecretTokenIssued:
+		e.Epoch = epoch
+		return e
+	case SecretResolved:
+		e.Epoch = epoch
+		return e
+	case SecretRevoked:
+		e.Epoch = epoch
+		return e
+	}
+	return e
 }
 
 // Complete is the runner's claim that its work is over.

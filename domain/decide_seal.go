@@ -10,6 +10,24 @@ import (
 // the same append.
 type Seal struct {
 	Sealed Sealed
+	// Scan is the verdict on the bundle; required where the attempt had secrets,
+	// see Attempt.NeedsScan.
+	Scan *ScanVerdict
+}
+
+// ScanVerdict is what came of a scan. An empty Reason is a pass.
+type ScanVerdict struct {
+	Reason string
+	Hits   int64
+	Found  []string
+	Scan   Scan
+}
+
+func (v *ScanVerdict) event() Event {
+	if v.Reason == "" {
+		return ScanPassed{v.Scan}
+	}
+	return ScanFailed{Reason: v.Reason, Hits: v.Hits, Found: v.Found, Scan: v.Scan}
 }
 
 func (Seal) commandName() string { return "seal" }
@@ -25,7 +43,24 @@ func decideSeal(a Attempt, c Seal, now time.Time) ([]Event, error) {
 		return nil, illegal(a.PublicState(), "a seal as complete")
 	}
 	c.Sealed.BundleID = bundle.BundleID(a.ID.UUID()).String()
-	return []Event{c.Sealed, terminal(a, c.Sealed)}, nil
+	if c.Scan == nil && a.NeedsScan() && !broken("seal_unscanned") {
+		return nil, illegal(a.PublicState(), "a seal without a scan")
+	}
+	return sealedEnd(a, c.Sealed, c.Scan), nil
+}
+
+// sealedEnd is the seal, the verdict of its scan, and the terminal event.
+func sealedEnd(a Attempt, s Sealed, scan *ScanVerdict) []Event {
+	events := []Event{s}
+	state := s.State
+	if scan != nil {
+		events = append(events, scan.event())
+		if scan.Reason != "" {
+			state = BundleQuarantined
+		}
+	}
+	s.State = state
+	return append(events, terminal(a, s))
 }
 
 // SealIncomplete is an operator's order to seal what the ledger knows while
@@ -54,7 +89,11 @@ func decideSealIncomplete(a Attempt, c SealIncomplete) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Event{SealForced{ReasonText: c.ReasonText}, s, terminal(a, s)}, nil
+	var scan *ScanVerdict
+	if a.NeedsScan() {
+		scan = &ScanVerdict{Reason: ScanNotDone}
+	}
+	return append([]Event{SealForced{ReasonText: c.ReasonText}}, sealedEnd(a, s, scan)...), nil
 }
 
 // endNeverRan ends an attempt that never started.

@@ -15,7 +15,9 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 	case Created:
 		return evolveCreated(e, at), nil
 	case PolicyDecided:
-		a.PolicyDigest = e.BundleDigest
+		if e.At != "runner" { // a runner decides with the bundle that it was offered, and cannot choose another
+			a.PolicyDigest = e.BundleDigest
+		}
 		a.PolicyDenied = e.Verdict == "deny"
 		return a, nil
 	case Leased:
@@ -56,6 +58,16 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		return a, nil
 	case ArtifactCreated:
 		a.Artifacts++
+		if e.Sensitivity == SensitivitySecret {
+			a.Secrets++
+		}
+		return a, nil
+	case SecretResolved:
+		a.Secrets++
+		a.SecretFacts++
+		return a, nil
+	case SecretTokenIssued, SecretRevoked:
+		a.SecretFacts++
 		return a, nil
 	case ProcessTreeReaped:
 		a.Reaped = e.Confirmed && e.Survivors == 0
@@ -71,10 +83,20 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 			return a, errNoLease(e)
 		}
 		return evolveCompleted(a, e, at), nil
-	case SealForced:
+	}
+	return evolveEnd(a, e)
+}
+
+// evolveEnd folds the events that seal the bundle and end the attempt.
+func evolveEnd(a Attempt, e Event) (Attempt, error) {
+	switch e := e.(type) {
+	case SealForced, ScanPassed:
 		return a, nil
 	case Sealed:
 		a.Bundle = e.State
+		return a, nil
+	case ScanFailed:
+		a.Bundle = BundleQuarantined
 		return a, nil
 	case Succeeded:
 		return closed(a, StatusSucceeded, e.Ended), nil
@@ -116,7 +138,7 @@ func evolveCreated(e Created, at time.Time) Attempt {
 	return Attempt{
 		ID: e.AttemptID, OperationID: e.OperationID, PlanNodeID: e.PlanNodeID, Phase: PhaseQueued,
 		SpecDigest: e.SpecDigest, JobType: e.JobType, Action: e.Action, Environment: e.Environment, Isolation: e.Runner.Isolation,
-		Priority: e.Priority, Clocks: e.Clocks, StorageBase: e.StorageBase, CreatedAt: at,
+		Priority: e.Priority, Clocks: e.Clocks, StorageBase: e.StorageBase, CreatedAt: at, NamesSecrets: len(e.Secrets) > 0,
 	}
 }
 
@@ -177,7 +199,7 @@ func evolveLeaseExpired(a Attempt, e LeaseExpired, at time.Time) Attempt {
 
 func evolveCompleted(a Attempt, e Completed, at time.Time) Attempt {
 	a.Phase = PhaseFinalizing
-	a.Completed = true
+	a.Completed, a.Launched = true, e.Claim.Launched
 	a.Declared = make(map[string]int64, len(e.Claim.Logs))
 	for _, l := range e.Claim.Logs {
 		a.Declared[l.Stream] = l.Bytes

@@ -74,6 +74,9 @@ evidence      unknown  stale    illegal  ok       ok       illegal    illegal  l
 artifact      unknown  stale    illegal  ok       ok       ok         ok       ok        ok      closed
 fact_reaped   unknown  stale    illegal  ok       ok       illegal    illegal  lost      stale   closed
 fact_policy   unknown  stale    illegal  ok       ok       illegal    illegal  lost      stale   closed
+fact_token_issued unknown stale illegal  ok       ok       illegal    illegal  lost      stale   closed
+fact_resolved unknown  stale    illegal  ok       ok       illegal    illegal  lost      stale   closed
+fact_revoked  unknown  stale    illegal  ok       ok       illegal    illegal  lost      stale   closed
 complete      unknown  stale    illegal  ok       ok       illegal    illegal  lost      stale   closed
 release       unknown  stale    ok       illegal  illegal  illegal    illegal  lost      stale   closed
 requeue       unknown  illegal  ok       illegal  illegal  illegal    illegal  illegal   illegal closed
@@ -97,12 +100,15 @@ func TestEveryPair(t *testing.T) {
 		"submit": domain.Submit{Created: created(), Policy: allowed()}, "submit_other": domain.Submit{Created: other, Policy: allowed()},
 		"submit_denied": domain.Submit{Created: created(), Policy: denied()},
 		"offer":         offer(runnerA), "start": domain.Start{Fence: fenceA}, "report": domain.Report{Fence: fenceA}, "log": chunk,
-		"evidence":    domain.RecordEvidence{Fence: fenceA, Evidence: evidence("up", "passed")},
-		"artifact":    domain.RegisterArtifact{Fence: fenceA, Artifact: domain.ArtifactCreated{Name: "more"}},
-		"fact_reaped": domain.RecordFact{Fence: fenceA, Fact: domain.ProcessTreeReaped{Confirmed: true}},
-		"fact_policy": domain.RecordFact{Fence: fenceA, Fact: allowed()},
-		"complete":    domain.Complete{Fence: fenceA, Claim: claim("stopped")},
-		"release":     domain.Release{Fence: fenceA, Reason: "declined"}, "requeue": domain.Release{Operator: true, Reason: "requeue"},
+		"evidence":          domain.RecordEvidence{Fence: fenceA, Evidence: evidence("up", "passed")},
+		"artifact":          domain.RegisterArtifact{Fence: fenceA, Artifact: domain.ArtifactCreated{Name: "more"}},
+		"fact_reaped":       domain.RecordFact{Fence: fenceA, Fact: domain.ProcessTreeReaped{Confirmed: true}},
+		"fact_token_issued": domain.RecordFact{Fence: fenceA, Fact: tokenIssued("read-1")},
+		"fact_resolved":     domain.RecordFact{Fence: fenceA, Fact: resolved()},
+		"fact_revoked":      domain.RecordFact{Fence: fenceA, Fact: domain.SecretRevoked{Accessors: []string{"read-1"}}},
+		"fact_policy":       domain.RecordFact{Fence: fenceA, Fact: allowed()},
+		"complete":          domain.Complete{Fence: fenceA, Claim: claim("stopped")},
+		"release":           domain.Release{Fence: fenceA, Reason: "declined"}, "requeue": domain.Release{Operator: true, Reason: "requeue"},
 		"stop": domain.RequestStop{Reason: domain.StopCancel}, "tick": domain.Tick{}, "evict": domain.Tick{EvictedRunner: runnerA},
 		"seal": domain.Seal{Sealed: sealed()}, "seal_forced": domain.SealIncomplete{ReasonText: domain.TextRef(digestA), Manifest: unverified()},
 	}

@@ -1,6 +1,9 @@
 package domain
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // JobSpec is the wire form of a job, closed in docs/api.md: a field that is not
 // here is an error.
@@ -77,6 +80,15 @@ type ArtifactInput struct {
 	ArtifactRef string `json:"artifact_ref"`
 	SHA256      string `json:"sha256,omitempty"`
 }
+
+// LooksLikeReference says whether a text begins as a Vault reference does and is no
+// longer than one may be. Package policy reads the whole of it.
+func LooksLikeReference(ref string) bool {
+	return strings.HasPrefix(ref, "vault://") && len(ref) <= 1000
+}
+
+// MaxSecrets bounds how many secrets one job may name.
+const MaxSecrets = 100
 
 // SecretInput is a Vault reference, addressed by its name.
 type SecretInput struct {

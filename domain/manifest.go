@@ -2,9 +2,13 @@ package domain
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/platform-core/execution-plane-service/bundle"
 )
+
+// StorageVault is the storage of a secret artifact: its URI is a Vault reference.
+const StorageVault = "vault"
 
 // The reasons for which an operator's manifest names something as a gap.
 const (
@@ -57,9 +61,10 @@ func StoredObjects(stream []Fact) ([]bundle.Object, error) {
 			if e.Key == "" {
 				continue
 			}
-			sum = e.SHA256
+			var size int64
+			sum, size = e.StoredObject()
 			o = bundle.Object{Name: e.Name, Key: e.Key, Kind: bundle.KindArtifact, Type: e.Type, Sensitivity: bundle.Sensitivity(e.Sensitivity),
-				Bytes: e.Bytes, MediaType: e.MediaType, ProducedBy: runner[e.Epoch]}
+				Bytes: size, MediaType: e.MediaType, ProducedBy: runner[e.Epoch]}
 			if e.Output {
 				o.Kind = bundle.KindOutput
 			}
@@ -73,6 +78,21 @@ func StoredObjects(stream []Fact) ([]bundle.Object, error) {
 		out = append(out, o)
 	}
 	return out, nil
+}
+
+// SealedOverhead is by how many bytes the encrypted object of a secret artifact is
+// larger than what it holds: a nonce of 12 bytes before it and a tag of 16 behind
+// it, of AES-256-GCM.
+const SealedOverhead = 28
+
+// StoredObject is the digest and size of an artifact's object in object storage,
+// for one that has a key. Of a secret artifact the event names what it is in clear,
+// by a keyed digest; the object is its encryption, whose digest ends the key.
+func (e ArtifactCreated) StoredObject() (sha256 string, bytes int64) {
+	if e.Storage != StorageVault {
+		return e.SHA256, e.Bytes
+	}
+	return e.Key[strings.LastIndexByte(e.Key, '/')+1:], e.Bytes + SealedOverhead
 }
 
 // UnverifiedManifest is the manifest of an attempt that an operator seals while

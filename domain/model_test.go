@@ -26,6 +26,8 @@ type model struct {
 	stop    domain.StopReason
 	claim   *domain.Claim
 	noFit   bool
+	secret  bool // it had one
+	scanned bool
 }
 
 // follows says which phase each event leads to from each; "" keeps the phase.
@@ -34,12 +36,12 @@ var follows = map[string]map[string]string{
 	"":           {"created": "queued"},
 	"queued":     {"policy_decided": "", "leased": "leased", "stop_requested": "ending", "sealed": "sealed"},
 	"leased":     {"started": "running", "lease_released": "queued", "lease_expired": "queued", "stop_requested": "ending"},
-	"running":    {"heartbeat": "", "progressed": "", "log_stored": "", "evidence_recorded": "", "artifact.created": "", "process_tree_reaped": "", "policy_decided": "", "stop_requested": "", "completed": "finalizing", "lease_expired": "salvaging"},
+	"running":    {"heartbeat": "", "progressed": "", "log_stored": "", "evidence_recorded": "", "artifact.created": "", "process_tree_reaped": "", "policy_decided": "", "secret_token_issued": "", "secret_resolved": "", "secret_revoked": "", "stop_requested": "", "completed": "finalizing", "lease_expired": "salvaging"},
 	"finalizing": {"heartbeat": "", "log_stored": "", "artifact.created": "", "lease_expired": "", "seal_forced": "forced", "sealed": "sealed"},
 	"salvaging":  {"log_stored": "", "artifact.created": "", "late_outcome_reported": "", "seal_forced": "forced", "sealed": "sealed"},
 	"forced":     {"sealed": "sealed"},
 	"ending":     {"sealed": "sealed"},
-	"sealed":     {"succeeded": "closed", "failed": "closed", "cancelled": "closed", "timed_out": "closed"},
+	"sealed":     {"scan_passed": "", "scan_failed": "", "succeeded": "closed", "failed": "closed", "cancelled": "closed", "timed_out": "closed"},
 	"closed":     {},
 }
 
@@ -76,6 +78,13 @@ func (m *model) observe(t *rapid.T, e domain.Event) {
 		}
 	case domain.Completed:
 		m.claim = &e.Claim
+	case domain.SecretResolved:
+		m.secret = true
+	case domain.ScanPassed, domain.ScanFailed:
+		m.scanned = true
+	}
+	if next == "closed" && m.secret && !m.scanned {
+		t.Fatal("it ended without a scan, and it had a secret")
 	}
 	if next == "closed" {
 		m.live = 0 // an upload lease ends with the attempt
@@ -108,7 +117,7 @@ func (m *model) ending() string {
 		code = "no_runner"
 	case m.claim == nil:
 		code = "queue_timeout"
-	case stop != "" && slices.Contains([]string{"stopped", "agent_restarted", "start_abandoned"}, m.claim.Result):
+	case stop != "" && slices.Contains([]string{"stopped", "agent_restarted", "start_abandoned", "executor_crashed"}, m.claim.Result):
 		code = stop
 	case m.claim.Result == "stopped":
 		code = "executor_crashed"
@@ -266,7 +275,10 @@ func (m *machine) draw() domain.Command {
 	case "artifact":
 		return domain.RegisterArtifact{Fence: m.fence(), Artifact: artifactAt(0, "report").Event.(domain.ArtifactCreated)}
 	case "fact":
-		return domain.RecordFact{Fence: m.fence(), Fact: domain.ProcessTreeReaped{Survivors: rapid.IntRange(0, 1).Draw(t, "survivors"), Confirmed: true}}
+		return domain.RecordFact{Fence: m.fence(), Fact: rapid.SampledFrom([]domain.Event{
+			domain.ProcessTreeReaped{Confirmed: true}, domain.ProcessTreeReaped{Survivors: 1, Confirmed: true},
+			tokenIssued("read-1"), resolved(), domain.SecretRevoked{Accessors: []string{"read-1"}},
+		}).Draw(t, "fact")}
 	case "complete":
 		c := claim(rapid.SampledFrom(claims).Draw(t, "claim"))
 		c.Launched = rapid.Bool().Draw(t, "launched")

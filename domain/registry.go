@@ -23,6 +23,11 @@ func init() {
 	register[Failed](1)
 	register[Cancelled](1)
 	register[TimedOut](1)
+	register[SecretTokenIssued](1)
+	register[SecretResolved](1)
+	register[SecretRevoked](1)
+	register[ScanPassed](1)
+	register[ScanFailed](1)
 
 	register[ScrubFailed](1)
 	register[ScrubHealed](1)
@@ -35,6 +40,10 @@ func init() {
 	register[RunnerLost](1)
 	register[RunnerEvicted](1)
 	register[RunnerWriteRefused](1)
+	register[RunnerSecretRevoked](1)
+
+	register[AccessGranted](1)
+	register[AccessDenied](1)
 
 	register[TokenCreated](1)
 	register[TokenRevoked](1)

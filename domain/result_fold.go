@@ -50,6 +50,8 @@ func (f *resultFold) add(x Fact) {
 		f.evidence = append(f.evidence, e)
 	case Sealed:
 		f.sealed = e
+	case ScanFailed:
+		f.sealed.State = BundleQuarantined
 	case Succeeded:
 		f.end, f.status = &e.Ended, StatusSucceeded
 	case Failed:
@@ -73,6 +75,9 @@ func (f *resultFold) result() ExecutionResult {
 	}
 	for _, a := range f.artifacts {
 		ref := ArtifactRef{ID: a.ID, Name: a.Name, Type: a.Type, Storage: a.Storage, URI: a.URI, Sensitivity: a.Sensitivity, ProducedBy: by}
+		if a.Storage == StorageVault {
+			ref.URI = "artifact://" + a.ID.String() // where it lies is told to readers whom policy names, and recorded
+		}
 		if a.Output {
 			r.Outputs = append(r.Outputs, ref)
 		} else {

@@ -51,9 +51,13 @@ type ChangeRunner struct {
 // RefuseWrite keeps a refused write as a fact of the runner.
 type RefuseWrite struct{ Refused RunnerWriteRefused }
 
+// NoteRevoked keeps as a fact that the runner revoked tokens which another left.
+type NoteRevoked struct{ Revoked RunnerSecretRevoked }
+
 func (RegisterRunner) runnerCommand() {}
 func (ChangeRunner) runnerCommand()   {}
 func (RefuseWrite) runnerCommand()    {}
+func (NoteRevoked) runnerCommand()    {}
 
 // DecideRunner answers a command on a runner.
 func DecideRunner(r Runner, c RunnerCommand, _ time.Time) ([]Event, error) {
@@ -71,6 +75,8 @@ func DecideRunner(r Runner, c RunnerCommand, _ time.Time) ([]Event, error) {
 	switch c := c.(type) {
 	case RefuseWrite:
 		return []Event{c.Refused}, nil
+	case NoteRevoked:
+		return []Event{c.Revoked}, nil
 	case ChangeRunner:
 		return decideRunnerChange(r, c)
 	}
@@ -140,7 +146,7 @@ func EvolveRunner(r Runner, e Event, _ time.Time) (Runner, error) {
 		r.Status = RunnerIsLost
 	case RunnerEvicted:
 		r.Status = RunnerIsEvicted
-	case RunnerWriteRefused:
+	case RunnerWriteRefused, RunnerSecretRevoked:
 	default:
 		return r, fmt.Errorf("event %s does not belong to a runner", e.EventType())
 	}

@@ -24,6 +24,15 @@ func sampleClaim() domain.Claim {
 	}
 }
 
+func sampleScan() domain.Scan {
+	return domain.Scan{Scanner: "fingerprint/1", Prints: 412, Certain: 8, Objects: 7, Texts: 3, Events: 21, Bytes: 1048576, Skipped: []string{"kubeconfig: encrypted"}}
+}
+
+func sampleAccess() domain.Access {
+	return domain.Access{AttemptID: attemptA, Object: "secret_artifact", Name: "kubeconfig", Minute: sec(60), BundleDigest: digestB,
+		Rules: []string{"secret_mappings/kubeconfigs"}, Reasons: []string{"secret_reader_not_allowed"}}
+}
+
 func sampleCreated() domain.Created {
 	c := created()
 	c.RetryOf = ptr(domain.NewID[domain.AttemptID](uuid.MustParse("0a000000-0000-4000-8000-000000000009")))
@@ -75,6 +84,11 @@ func samples() []domain.Event {
 		domain.Failed{Ended: ended(domain.CategoryUnknown, domain.CodeTaskFailed)},
 		domain.Cancelled{Ended: ended(domain.CategoryUnknown, domain.CodeCancelled)},
 		domain.TimedOut{Ended: ended(domain.CategoryUnknown, domain.CodeRunTimeout)},
+		domain.SecretTokenIssued{Epoch: 1, Accessor: "hmac-accessor-1", Role: "execution-attempt", Policies: []string{"read-db"}, ExpiresAt: soon, Purpose: "read"},
+		domain.SecretResolved{Epoch: 1, Index: 1, Name: "db", Reference: "vault://kv/db#password?version=3", Version: 3, Engine: "kv2", Mapping: "secret_mappings/databases", Accessor: "hmac-accessor-1", LeaseID: "database/creds/app/abc", Unmasked: true, Weak: []string{"port: shorter than 6 bytes"}},
+		domain.SecretRevoked{Epoch: 1, Accessors: []string{"hmac-accessor-1"}},
+		domain.ScanPassed{Scan: sampleScan()},
+		domain.ScanFailed{Reason: "secret_found", Hits: 2, Found: []string{"stdout", "texts"}, Scan: sampleScan()},
 
 		domain.ScrubFailed{AttemptID: attemptA, Key: "operations/op/artifacts/report/a1", Problem: "wrong_digest", SHA256: digestA, Bytes: ptr(int64(2048)), FoundSHA256: digestB, FoundBytes: ptr(int64(2048))},
 		domain.ScrubHealed{AttemptID: attemptA, Key: "operations/op/artifacts/report/a1", Problem: "wrong_digest"},
@@ -83,6 +97,10 @@ func samples() []domain.Event {
 		domain.RunnerPaused{ReasonText: why}, domain.RunnerResumed{ReasonText: why}, domain.RunnerDraining{ReasonText: why},
 		domain.RunnerDrained{}, domain.RunnerLost{LastSeen: sec(5)}, domain.RunnerEvicted{ReasonText: why},
 		domain.RunnerWriteRefused{AttemptID: attemptA, Epoch: 1, Command: "log", Reason: "stale_epoch"},
+		domain.RunnerSecretRevoked{AttemptID: attemptA, Accessors: []string{"hmac-accessor-1"}},
+
+		domain.AccessGranted{Access: sampleAccess()},
+		domain.AccessDenied{Access: sampleAccess()},
 
 		domain.TokenCreated{TokenID: tokenA, Name: "lab runner", Role: domain.RoleRunner, Pool: "lab", RunnerID: ptr(runnerA), SHA256: digestA, ExpiresAt: &soon},
 		domain.TokenRevoked{ReasonText: why},

@@ -125,7 +125,11 @@ func sealOf(a domain.Attempt) domain.Seal {
 	if !a.Uploaded() {
 		s.State, s.Gaps = "incomplete", 1
 	}
-	return domain.Seal{Sealed: s}
+	seal := domain.Seal{Sealed: s}
+	if a.NeedsScan() {
+		seal.Scan = &domain.ScanVerdict{Scan: sampleScan()}
+	}
+	return seal
 }
 
 func closed() []domain.Fact {

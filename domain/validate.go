@@ -123,11 +123,14 @@ func (s *JobSpec) validateInputs(v *violations) {
 			v.add(at+"/sha256", "pattern", "is 64 lower-case hex digits")
 		}
 	}
+	if len(s.Inputs.Secrets) > MaxSecrets {
+		v.add("/inputs/secrets", "max_items", "has %d entries, at most %d", len(s.Inputs.Secrets), MaxSecrets)
+	}
 	names = map[string]bool{}
 	for i, x := range s.Inputs.Secrets {
 		at := fmt.Sprintf("/inputs/secrets/%d", i)
 		checkName(v, at+"/name", x.Name, names, optional)
-		if !strings.HasPrefix(x.SecretRef, "vault://") || len(x.SecretRef) > 1000 {
+		if !LooksLikeReference(x.SecretRef) {
 			v.add(at+"/secret_ref", "scheme", "is a reference vault://<mount>/<path>[#field][?version=n], never a value")
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"reflect"
-	"sync"
 
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
@@ -25,10 +23,7 @@ type place struct {
 }
 
 func (r *references) collect(e eventstore.Event, d domain.Event) {
-	textRefs(reflect.ValueOf(d), func(ref domain.TextRef) {
-		if ref == "" {
-			return
-		}
+	domain.EachText(d, func(ref domain.TextRef) {
 		var digest eventstore.Digest
 		b, err := hex.DecodeString(string(ref))
 		if err != nil || len(b) != len(digest) {
@@ -98,57 +93,4 @@ func (v *verification) texts(ctx context.Context, r references) error {
 		}
 	}
 	return nil
-}
-
-var (
-	refType   = reflect.TypeFor[domain.TextRef]()
-	holdsRefs sync.Map // reflect.Type → bool, for types that do not hold themselves
-)
-
-// textRefs calls fn for every member of an event, however deep, that refers to a
-// text: a new event needs no entry anywhere.
-func textRefs(v reflect.Value, fn func(domain.TextRef)) {
-	if !v.IsValid() || !mayHold(v.Type()) {
-		return
-	}
-	switch v.Kind() {
-	case reflect.String:
-		fn(domain.TextRef(v.String()))
-	case reflect.Pointer, reflect.Interface:
-		textRefs(v.Elem(), fn)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			textRefs(v.Field(i), fn)
-		}
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			textRefs(v.Index(i), fn)
-		}
-	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			textRefs(it.Value(), fn)
-		}
-	}
-}
-
-// mayHold reports whether a value of the type can hold a reference.
-func mayHold(t reflect.Type) bool {
-	if known, ok := holdsRefs.Load(t); ok {
-		return known.(bool)
-	}
-	holds := false
-	switch t.Kind() {
-	case reflect.String:
-		holds = t == refType
-	case reflect.Interface:
-		holds = true
-	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		holds = mayHold(t.Elem())
-	case reflect.Struct:
-		for i := range t.NumField() {
-			holds = holds || mayHold(t.Field(i).Type)
-		}
-	}
-	holdsRefs.Store(t, holds)
-	return holds
 }

@@ -1,6 +1,10 @@
 package masker
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
 
 // What a pattern is made of decides which insertions and which other spellings of
 // a byte it survives, see final in thread.go.
@@ -30,20 +34,27 @@ type node struct {
 func (n *node) label() byte { return byte(n.meta) }
 func (n *node) depth() int  { return int(n.meta >> depthShift) }
 
-// automaton is an Aho–Corasick automaton over all patterns of a Set, immutable
-// once built. Chains lie in a row in memory, only branches need the edge table, so
-// that memory is about 12 bytes for each byte of a pattern.
+// automaton is an Aho–Corasick automaton over all patterns of a Set. Chains lie in
+// a row in memory, only branches need the edge table, so that memory is about 12
+// bytes for each byte of a pattern. The trie is immutable once built. The suffix
+// links, which cost ten times as much, are made when a scanner first comes by: of
+// the millions of nodes of a big secret ordinary text sees the first few thousand.
 type automaton struct {
-	nodes    []node
-	root     [256]uint32
-	edges    edgeTable
-	patterns []patternInfo
-	secrets  []secretInfo
-	filter   bloom       // the normalised first bytes that a pattern may have
-	intro    [256]uint8  // how an escape may start with this byte
-	class    [256]uint16 // normal, and 256 for what can begin an escape
-	special  [256]bool   // bytes for which a plain step is not enough
-	longest  int
+	linking    sync.Mutex
+	nodes      []node
+	root       [256]uint32
+	edges      edgeTable
+	beginnings []beginning // of the nodes up to a depth of window, which come first
+	patterns   []patternInfo
+	secrets    []secretInfo
+	filter     bloom       // the normalised first bytes that a pattern may have
+	grams      bloom       // the four bytes in a row that these have
+	heads      bloom       // the first three bytes of these
+	intro      [256]uint8  // how an escape may start with this byte
+	class      [256]uint16 // normal, and 256 for what can begin an escape
+	special    [256]bool   // bytes for which a plain step is not enough
+	turns      [256]bool   // special, and what joins two strings behind the first bytes
+	longest    int
 }
 
 // patternInfo is what a hit needs to know; the bytes are in the nodes.
@@ -59,61 +70,81 @@ type secretInfo struct {
 	mark []byte
 }
 
+// beginning is what the first nodes have beside the others.
+type beginning struct {
+	parent uint32
+	secret int32 // of one pattern that goes through the node
+}
+
 type edge struct {
 	parent, child uint32
 	label         byte
 }
 
-// edgeTable is an open-addressing table from node and byte to child.
+// edgeTable is an open-addressing table from node and byte to child. A slot holds
+// all three, parent<<36 | label<<28 | child; 0 is a free one.
 type edgeTable struct {
-	keys []uint64 // parent<<8 | label, plus 1; 0 is a free slot
-	vals []uint32
-	mask uint64
+	slots []uint64
+	mask  uint64
 }
+
+const (
+	childBits = 28
+	childMask = 1<<childBits - 1
+)
 
 func newEdgeTable(edges []edge) edgeTable {
 	size := uint64(1) << bits.Len(uint(2*len(edges)+1))
-	t := edgeTable{keys: make([]uint64, size), vals: make([]uint32, size), mask: size - 1}
+	t := edgeTable{slots: make([]uint64, size), mask: size - 1}
 	for _, e := range edges {
-		t.put(e.parent, e.label, e.child)
+		key := edgeKey(e.parent, e.label)
+		i := edgeSlot(key) & t.mask
+		for t.slots[i] != 0 {
+			i = (i + 1) & t.mask
+		}
+		t.slots[i] = key<<childBits | uint64(e.child)
 	}
 	return t
 }
 
+func edgeKey(parent uint32, label byte) uint64 { return uint64(parent)<<8 | uint64(label) }
+
 func edgeSlot(key uint64) uint64 { return (key * 0x9E3779B97F4A7C15) >> 20 }
 
-func (t *edgeTable) put(parent uint32, label byte, child uint32) {
-	key := uint64(parent)<<8 | uint64(label) + 1
-	i := edgeSlot(key) & t.mask
-	for t.keys[i] != 0 {
-		i = (i + 1) & t.mask
-	}
-	t.keys[i], t.vals[i] = key, child
-}
-
 func (t *edgeTable) get(parent uint32, label byte) uint32 {
-	key := uint64(parent)<<8 | uint64(label) + 1
-	for i := edgeSlot(key) & t.mask; t.keys[i] != 0; i = (i + 1) & t.mask {
-		if t.keys[i] == key {
-			return t.vals[i]
+	key := edgeKey(parent, label)
+	for i := edgeSlot(key) & t.mask; t.slots[i] != 0; i = (i + 1) & t.mask {
+		if t.slots[i]>>childBits == key {
+			return uint32(t.slots[i] & childMask)
 		}
 	}
 	return 0
 }
 
-// child returns the child of n by b, or 0.
-func (a *automaton) child(n uint32, b byte) uint32 {
+// edge returns the child of n by b, or 0. The child may not be linked yet.
+func (a *automaton) edge(n uint32, b byte) uint32 {
 	if n == 0 {
 		return a.root[b]
 	}
 	meta := a.nodes[n].meta
-	if meta&hasNext != 0 && a.nodes[n+1].label() == b {
+	if meta&hasNext != 0 && byte(atomic.LoadUint32(&a.nodes[n+1].meta)) == b {
 		return n + 1
 	}
 	if meta&hasMore != 0 {
 		return a.edges.get(n, b)
 	}
 	return 0
+}
+
+// child is edge for a node n that is linked. The child is linked too.
+func (a *automaton) child(n uint32, b byte) uint32 {
+	c := a.edge(n, b)
+	if c != 0 && atomic.LoadUint32(&a.nodes[c].fail) == unlinked {
+		a.linking.Lock()
+		a.link(c, n)
+		a.linking.Unlock()
+	}
+	return c
 }
 
 // step returns the node of the longest suffix of n+b that begins a pattern.
@@ -128,31 +159,86 @@ func (a *automaton) step(n uint32, b byte) uint32 {
 }
 
 // blanks estimates how much white space, which is not in the nodes, a secret has
-// within the last few bytes before n.
+// before n, a node of the first few bytes.
 func (a *automaton) blanks(n uint32) int {
 	sum := 0
-	for range cutPrefix {
-		if a.nodes[n].depth() <= 1 || a.nodes[n-1].depth() != a.nodes[n].depth()-1 {
-			break
-		}
-		if n--; a.nodes[n].meta&kindSpace != 0 {
+	for a.nodes[n].depth() > 1 && int(n) < len(a.beginnings) {
+		if n = a.beginnings[n].parent; a.nodes[n].meta&kindSpace != 0 {
 			sum += 3
 		}
 	}
 	return sum
 }
 
-// starts tells whether b may be the first bytes of a pattern: it is no when b
-// leaves the trie before a byte that can be read in another way.
+// starts tells whether the first bytes of b may begin a pattern. It follows them in
+// the trie up to a byte that can be read in another way, and of that it asks only
+// whether one of the readings goes on.
 func (a *automaton) starts(b []byte) bool {
 	n := uint32(0)
-	for _, c := range b {
-		if a.special[c] {
+	for i, c := range b[:min(window, len(b))] {
+		next := a.edge(n, c)
+		switch {
+		case !a.special[c]:
+		case a.intro[c] != escNone && c != '_' && c != '\n', next != 0 && n != 0:
 			return true
+		case c >= 'A' && c <= 'F':
+			if a.edge(n, c|0x20) != 0 {
+				return true
+			}
+		case n == 0:
+			return true
+		default:
+			return a.goesOn(n, b[i:], window-i)
 		}
-		if n = a.child(n, c); n == 0 {
+		if n = next; n == 0 {
 			return false
 		}
+	}
+	return true
+}
+
+// goesOn tells whether a pattern may go on behind n with b, which begins with a
+// separator or with 0 of 0x. It looks at most bytes that are no separators.
+func (a *automaton) goesOn(n uint32, b []byte, most int) bool {
+	if a.nodes[n].depth() >= 4 && a.nodes[n].meta>>inherited&kindHex != 0 && len(b) > 1 && (b[0] == '\n' || b[1] == ' ') {
+		return true // a row of a hex dump may end here
+	}
+	number := uint32(0) // behind the separator of a decimal number
+	for i, c := range b {
+		next := a.edge(n, c)
+		if a.intro[c] != escNone && c != '_' && c != '\n' || c == '0' && (i+1 == len(b) || b[i+1]|0x20 == 'x') {
+			return true
+		}
+		if normal[c] == anySeparator {
+			if next != 0 || c == '-' && a.edge(n, '+') != 0 || c == '_' && a.edge(n, '/') != 0 {
+				if c != ' ' {
+					return true
+				}
+			}
+			if c == '+' && a.nodes[n].meta>>inherited&kindSpace == 0 {
+				return false
+			}
+			if number == 0 {
+				number = a.edge(n, ' ')
+			} else if a.edge(number, c) != 0 {
+				return true
+			}
+			continue
+		}
+		other := a.edge(n, c|0x20)
+		if number != 0 && a.edge(number, c) != 0 || next != 0 && other != 0 && next != other {
+			return true
+		}
+		if next == 0 {
+			next = other
+		}
+		if next == 0 {
+			return false
+		}
+		if most--; most == 0 {
+			return true
+		}
+		n, number = next, 0
 	}
 	return true
 }
@@ -168,7 +254,10 @@ func (a *automaton) open(n uint32) uint32 {
 
 // owner returns the secret of a pattern that n begins.
 func (a *automaton) owner(n uint32) int32 {
-	for a.nodes[n].meta&hasNext != 0 {
+	if int(n) < len(a.beginnings) {
+		return a.beginnings[n].secret
+	}
+	for atomic.LoadUint32(&a.nodes[n].meta)&hasNext != 0 {
 		n++
 	}
 	return a.patterns[a.nodes[n].out-1].secret
@@ -176,39 +265,50 @@ func (a *automaton) owner(n uint32) int32 {
 
 // builder grows the trie.
 type builder struct {
-	a       *automaton
-	edges   []edge
-	more    map[uint64]uint32
-	parents map[uint32]uint32 // of nodes that do not lie behind their parent
+	a     *automaton
+	edges []edge
+	more  map[uint64]uint32
 }
+
+// buildAutomaton lays the first nodes of all patterns together: all suffix links of
+// ordinary text end there, and so they stay in the cache.
 
 func buildAutomaton(patterns []pattern, secrets []secretInfo) *automaton {
 	total := 1
 	for i := range patterns {
 		total += len(patterns[i].text)
 	}
-	a := &automaton{nodes: make([]node, 1, total), secrets: secrets}
-	b := &builder{a: a, more: map[uint64]uint32{}, parents: map[uint32]uint32{}}
+	a := &automaton{nodes: make([]node, 1, total), beginnings: make([]beginning, 1), secrets: secrets}
+	b := &builder{a: a, more: map[uint64]uint32{}}
+	for i := range patterns {
+		b.path(&patterns[i], window)
+	}
 	for i := range patterns {
 		b.insert(&patterns[i])
 	}
 	a.edges = newEdgeTable(b.edges)
-	b.link()
+	for n := range a.beginnings[1:] {
+		a.link(uint32(n+1), a.beginnings[n+1].parent)
+	}
 	a.buildIntro(patterns)
 	a.buildFilter(patterns)
 	return a
 }
 
-func (b *builder) insert(p *pattern) {
+// path makes the nodes of the first bytes of p, depth of them at most.
+func (b *builder) path(p *pattern, depth int) uint32 {
 	a := b.a
 	n, gaps, kind := uint32(0), p.gaps, p.kind
 	if len(gaps) > 0 {
 		kind |= kindGapped
 	}
-	for i, c := range p.text {
+	for i, c := range p.text[:min(depth, len(p.text))] {
 		next := b.find(n, c)
 		if next == 0 {
 			next = b.grow(n, c, i+1)
+			if i < window {
+				a.beginnings = append(a.beginnings, beginning{parent: n, secret: p.secret})
+			}
 		}
 		n = next
 		a.nodes[n].meta |= kind
@@ -217,7 +317,17 @@ func (b *builder) insert(p *pattern) {
 			gaps = gaps[1:]
 		}
 	}
+	return n
+}
+
+func (b *builder) insert(p *pattern) {
+	a := b.a
+	n := b.path(p, len(p.text))
 	if a.nodes[n].out == 0 {
+		kind := p.kind
+		if len(p.gaps) > 0 {
+			kind |= kindGapped
+		}
 		a.patterns = append(a.patterns, patternInfo{length: int32(len(p.text)), secret: p.secret, kind: kind})
 		a.nodes[n].out = uint32(len(a.patterns))
 		a.longest = max(a.longest, len(p.text))
@@ -240,7 +350,7 @@ func (b *builder) find(n uint32, c byte) uint32 {
 func (b *builder) grow(n uint32, c byte, depth int) uint32 {
 	a := b.a
 	next := uint32(len(a.nodes))
-	a.nodes = append(a.nodes, node{meta: uint32(c) | uint32(depth)<<depthShift})
+	a.nodes = append(a.nodes, node{fail: unlinked, meta: uint32(c) | uint32(depth)<<depthShift})
 	switch {
 	case n == 0:
 		a.root[c] = next
@@ -249,7 +359,6 @@ func (b *builder) grow(n uint32, c byte, depth int) uint32 {
 	default:
 		a.nodes[n].meta |= hasMore
 		b.more[uint64(n)<<8|uint64(c)] = next
-		b.parents[next] = n
 		b.edges = append(b.edges, edge{parent: n, child: next, label: c})
 	}
 	return next
@@ -258,55 +367,30 @@ func (b *builder) grow(n uint32, c byte, depth int) uint32 {
 // unlinked is the fail of a node that has none yet.
 const unlinked = ^uint32(0)
 
-// link sets fail, out and the inherited kinds. It goes through the nodes as they lie
-// in memory, since a big secret has millions, and sees to the few that it needs
-// earlier on the way.
-func (b *builder) link() {
-	nodes := b.a.nodes
-	for n := range nodes[1:] {
-		nodes[n+1].fail = unlinked
-	}
-	for n := range nodes[1:] {
-		b.ensure(uint32(n + 1))
-	}
-}
-
-// ensure links n and what it depends on.
-func (b *builder) ensure(n uint32) {
-	nodes := b.a.nodes
-	if nodes[n].fail != unlinked {
+// link sets fail, out and the inherited kinds of n, a child of parent, which is
+// linked. Others may read the label of n meanwhile, and all of it once fail is set.
+func (a *automaton) link(n, parent uint32) {
+	nd := &a.nodes[n]
+	if nd.fail != unlinked {
 		return
 	}
-	if nodes[n].depth() == 1 {
-		b.a.inherit(n, 0)
-		return
-	}
-	parent := n - 1
-	if nodes[parent].meta&hasNext == 0 || parent == 0 {
-		parent = b.parents[n]
-	}
-	b.ensure(parent)
-	f, label := nodes[parent].fail, nodes[n].label()
-	for {
-		if c := b.a.child(f, label); c != 0 {
-			b.ensure(c)
-			b.a.inherit(n, c)
-			return
+	fail := uint32(0)
+	if parent != 0 {
+		for f := a.nodes[parent].fail; ; f = a.nodes[f].fail {
+			if c := a.edge(f, nd.label()); c != 0 {
+				a.link(c, f)
+				fail = c
+				break
+			}
+			if f == 0 {
+				break
+			}
 		}
-		if f == 0 {
-			b.a.inherit(n, 0)
-			return
-		}
-		b.ensure(f)
-		f = nodes[f].fail
 	}
-}
-
-func (a *automaton) inherit(n, fail uint32) {
-	nd, f := &a.nodes[n], &a.nodes[fail]
-	nd.fail = fail
-	nd.meta |= nd.meta&kinds<<inherited | f.meta&(kinds<<inherited)
+	f := &a.nodes[fail]
+	atomic.StoreUint32(&nd.meta, nd.meta|nd.meta&kinds<<inherited|f.meta&(kinds<<inherited))
 	if nd.out == 0 {
 		nd.out = f.out
 	}
+	atomic.StoreUint32(&nd.fail, fail)
 }

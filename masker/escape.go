@@ -38,10 +38,34 @@ const (
 	escNul
 	escUnderline // _ of _\bc
 	escZeroX     // 0 of 0x between hex digits
+	escDump      // from the end of a row of a hex dump to the start of the next
+	escDumpText  // the text column of its last row
+	escJoin      // from the end of one string, by its quote, to the start of the next
 )
 
 // skipLimit bounds what may be put in between two bytes of a secret at one place.
 const skipLimit = 4096
+
+// longestMargin is how many characters, blanks left out, may stand before a line
+// that goes on, as in quoted mail and diffs; longestJoin is how many may stand
+// between the quotes of two strings that a program puts together.
+const (
+	longestMargin = 6
+	longestJoin   = 100
+	// longestDumpText is how many bytes may stand between the last byte of a row of
+	// a hex dump, in hex, and the end of its line.
+	longestDumpText = 80
+)
+
+// isMargin says that b may stand before a line: signs of mail, diffs and comments,
+// and the three bytes of │.
+func isMargin(b byte) bool {
+	switch b {
+	case '>', '+', '-', '|', '#', '~', '*', '/', 0xe2, 0x94, 0x82:
+		return true
+	}
+	return false
+}
 
 // esc is an escape that has begun. from is the stream position of its first byte.
 type esc struct {
@@ -227,7 +251,7 @@ func (e esc) surrogate(b byte, f *effect) {
 }
 
 // controls are the letters that stand for a control byte after a backslash.
-var controls = map[byte]byte{
+var controls = [256]byte{
 	'a': 7, 'b': 8, 't': 9, 'n': '\n', 'v': 11, 'f': 12, 'r': '\r', 'e': 27, 'E': 27, 's': ' ',
 }
 
@@ -291,6 +315,9 @@ func (e esc) entity(b byte, f *effect) {
 	case e.kind == escEntityName && isAlnum(b) && e.n <= 7:
 		e.val = e.val<<8 | uint64(b)
 		f.on(e)
+	case b != ';' && e.n > 1 && (e.kind == escEntityNumber || e.kind == escEntityHex):
+		f.emitRune(e.val)
+		f.late = true
 	case b != ';' || e.kind == escEntity:
 	case e.kind == escEntityName:
 		if r := entityNames[e.val]; r != 0 {
@@ -304,6 +331,8 @@ func (e esc) entity(b byte, f *effect) {
 // quote reads the ways to write a quote within quotes.
 func (e esc) quote(b byte, f *effect) {
 	switch {
+	case e.kind == escShellChar && (b == '\n' || b == '\r'):
+		f.on(esc{kind: escLine, from: e.from})
 	case e.kind == escShellChar && !isAlnum(b):
 		f.texts[0], f.count = text{b: [utf8.UTFMax]byte{b}, n: 1, same: true}, 1
 	case e.kind == escDouble && b == '"':
@@ -358,11 +387,28 @@ func (e esc) insertion(b byte, f *effect) {
 		f.end = b == '\n'
 	case escLine:
 		blank := b == ' ' || b == '\t' || b == '\n' || b == '\r'
-		if blank {
+		switch {
+		case blank:
+			f.on(e)
+		case e.val < longestMargin && isMargin(b):
+			e.val++
 			f.on(e)
 		}
 		// The first blank may be the one between two numbers.
 		f.pass = !blank || e.n == 1
+	case escDump:
+		e.dump(b, f)
+	case escDumpText:
+		if f.end = b == '\n' || e.n > longestDumpText; !f.end {
+			f.on(e)
+		}
+	case escJoin:
+		switch {
+		case uint64(b) == e.val:
+			f.end = true
+		case e.n < longestJoin && (isBlank(rune(b)) || b == ',' || b == '+' || b == '.' || b == '\\'):
+			f.on(e)
+		}
 	case escC2:
 		switch b {
 		case 0x9b:
@@ -372,6 +418,39 @@ func (e esc) insertion(b byte, f *effect) {
 		}
 	case escWide, escWide2:
 		e.wide(b, f)
+	}
+}
+
+// What may stand between two rows of a hex dump: blanks and a text column, the line
+// end, an offset and blanks. val holds which of these it is and how many digits the
+// offset has.
+const (
+	dumpBlank = iota << 8
+	dumpText
+	dumpOffset
+	dumpMargin
+)
+
+func (e esc) dump(b byte, f *effect) {
+	_, digit := hexDigit(b)
+	blank := b == ' ' || b == '\t'
+	switch {
+	case b == '\n' && e.val < dumpOffset:
+		e.val = dumpOffset
+		f.on(e)
+	case e.val == dumpBlank && blank:
+		e.val = dumpText
+		f.on(e)
+	case e.val == dumpText && e.n <= longestDumpText:
+		f.on(e)
+	case e.val >= dumpOffset && e.val < dumpOffset+8 && digit:
+		e.val++
+		f.on(e)
+	case e.val >= dumpOffset+6 && e.val < dumpMargin && (blank || b == ':'), e.val == dumpMargin && blank:
+		e.val = dumpMargin
+		f.on(e)
+	default:
+		f.pass = e.val == dumpMargin
 	}
 }
 

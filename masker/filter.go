@@ -5,6 +5,9 @@ import "math/bits"
 // window is how many bytes the filter looks at. No pattern is shorter.
 const window = 6
 
+// headSize is how many bytes of a window are enough for a first judgement.
+const headSize = 3
+
 // anySeparator is the normal form of all that may stand between the parts of a
 // pattern or that is an other spelling of such a byte.
 const anySeparator = '/'
@@ -23,7 +26,11 @@ var normal = func() (t [256]byte) {
 	return t
 }()
 
-const windowMask = 1<<(8*window) - 1
+const (
+	windowMask = 1<<(8*window) - 1
+	// A gram is what stride windows in a row have in common.
+	gramMask = 1<<(8*(window-stride+1)) - 1
+)
 
 // bloom is a set of windows that may say yes by mistake, never no.
 type bloom struct {
@@ -44,6 +51,17 @@ func (f *bloom) add(w uint64) {
 		f.bits[h>>f.shift>>6] |= 1 << (h >> f.shift & 63)
 		h *= 0xD6E8FEB86659FD93
 	}
+}
+
+// addOnce is for a set that is asked for one bit only.
+func (f *bloom) addOnce(w uint64) {
+	h := bloomHash(w)
+	f.bits[h>>f.shift>>6] |= 1 << (h >> f.shift & 63)
+}
+
+func (f *bloom) hasOnce(w uint64) bool {
+	h := bloomHash(w)
+	return f.bits[h>>f.shift>>6]>>(h>>f.shift&63)&1 != 0
 }
 
 func (f *bloom) has(w uint64) bool {
@@ -67,15 +85,19 @@ func (a *automaton) buildFilter(patterns []pattern) {
 		var gaps [window]bool
 		n := uint32(0)
 		for j := range window {
-			n = a.child(n, p.text[j])
+			n = a.edge(n, p.text[j])
 			gaps[j] = p.kind == kindHex && j%2 == 1 || p.kind == kindDecimal && p.text[j] == ' ' ||
 				len(p.gaps) > 0 && a.nodes[n].meta&kindSpace != 0
 		}
 		starts = addStarts(starts, p, &gaps, 0, 0, 0)
 	}
-	a.filter = newBloom(len(starts))
+	a.filter, a.grams, a.heads = newBloom(len(starts)), newBloom(len(starts)), newBloom(len(starts)/4)
 	for _, w := range starts {
 		a.filter.add(w)
+		a.heads.addOnce(w >> (8 * (window - headSize)))
+		for at := range stride {
+			a.grams.addOnce(w >> (8 * at) & gramMask)
+		}
 	}
 }
 

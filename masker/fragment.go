@@ -2,6 +2,8 @@ package masker
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"regexp"
 	"strings"
 )
@@ -85,6 +87,58 @@ func weakness(value []byte) string {
 	return ""
 }
 
+// PublicKey tells whether a field of this name is public in a structured secret,
+// as username, host and port are: its value is no pattern of its own there.
+func PublicKey(name string) bool { return publicKeys.MatchString(name) }
+
+// common says why a text has no prints, or nothing: it is weak, a common word with
+// something behind it (admin1), or one or two short words.
+func common(value []byte) string {
+	if why := weakness(value); why != "" {
+		return why
+	}
+	v := trimBlank(value)
+	if text, _ := decodedText(v); text != nil {
+		return common(text)
+	}
+	word := bytes.TrimRight(bytes.ToLower(v), "0123456789!?.-_")
+	switch {
+	case len(v)-len(word) <= 5 && commonWords[string(word)]:
+		return reasonCommon
+	case len(v) < 12 && wordsOnly.Match(v):
+		return reasonWords
+	}
+	return ""
+}
+
+// printOf says how a text takes part in the independent scan. One that is itself
+// base64 or hex of words counts as other encodings do.
+func printOf(value []byte) printRule {
+	if common(value) != "" {
+		return printNone
+	}
+	_, rule := decodedText(trimBlank(value))
+	return rule
+}
+
+// decodedText returns the text of which v is base64 or hex and the rule for v, or nil
+// and printWindows when it is of none.
+func decodedText(v []byte) ([]byte, printRule) {
+	if len(v) < 8 || len(v) > wideLimit {
+		return nil, printWindows
+	}
+	if text, err := hex.DecodeString(string(v)); err == nil && printable(text) {
+		return text, printHex
+	}
+	unpadded := string(bytes.TrimRight(v, "="))
+	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		if text, err := alphabet.DecodeString(unpadded); err == nil && printable(text) {
+			return text, printBase64
+		}
+	}
+	return nil, printWindows
+}
+
 // refuse says why the value of a field is no pattern of its own, or nothing.
 func refuse(key string, value []byte) string {
 	if why := weakness(value); why != "" {
@@ -92,7 +146,7 @@ func refuse(key string, value []byte) string {
 	}
 	v := trimBlank(value)
 	switch {
-	case publicKeys.MatchString(key):
+	case PublicKey(key):
 		return reasonPublic
 	case addressLike.Match(v):
 		return reasonAddress
@@ -127,9 +181,9 @@ func refuseLine(line []byte) string {
 		return reasonHeader
 	case letters < shortest || distinct(v) < 5:
 		return reasonEntropy
-	case addressLike.Match(v):
+	case bytes.ContainsAny(v, ".:-") && addressLike.Match(v):
 		return reasonAddress
-	case wordsOnly.Match(v) && len(v) < 24:
+	case len(v) < 24 && wordsOnly.Match(v):
 		return reasonWords
 	}
 	return ""

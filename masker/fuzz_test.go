@@ -16,6 +16,9 @@ func FuzzStream(f *testing.F) {
 	f.Add("a'b\"c\\d%2Fe", "\\", "\x1b[0m", uint64(2))
 	f.Add("Correct horse 7", "0x", "\r\n=", uint64(3))
 	f.Add("\xff\x00\x8a\x41\xfe\x10", "\x00", "\xe2\x80", uint64(4))
+	f.Add("Correct horse\n7 staple", "> ", "\n> ", uint64(5))
+	f.Add("heron-token-4410", "\" + \"", "00000010: 6865 726f 6e2d 746f 6b65 6e2d 3434 3130  heron-token-4410\n", uint64(6))
+	f.Add("the lazy dogs the lazy dogs 12", "the lazy dogs ", "&#x74&#104", uint64(7))
 	f.Fuzz(func(t *testing.T, secret, before, after string, seed uint64) {
 		if len(before)+len(after)+len(secret) > 2000 {
 			return
@@ -81,6 +84,9 @@ func FuzzSplit(f *testing.F) {
 	f.Add([]byte("a:\n- b: |\n    text-1234\n  token: \"x\\ny-9988-zz\"\n"))
 	f.Add([]byte("postgres://u:p%40ss-w0rd@h/db?token=abc-123-def"))
 	f.Add([]byte("-----BEGIN X-----\nMIIEvQIBADANBgkq\n-----END X-----\n"))
+	for _, s := range formats(1) {
+		f.Add(s.value)
+	}
 	f.Add(kubeconfig(rand.New(rand.NewPCG(1, 1))))
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		if len(doc) > 4000 {

@@ -22,6 +22,8 @@ import (
 type shape struct {
 	name  string
 	value []byte
+	// hidden is what of value is not public, all of it when empty.
+	hidden []byte
 }
 
 // shapes returns secrets as users keep them, all made up from seed.
@@ -33,26 +35,26 @@ func shapes(seed uint64) []shape {
 	}
 	inner := "tok_" + alnum(rng, 20)
 	all := []shape{
-		{"password with metacharacters", []byte(`p4$$w.rd*[` + alnum(rng, 3) + `]+(y)^\d?`)},
-		{"token", []byte("ghp_" + alnum(rng, 36))},
-		{"user and password", []byte("deploy:Xk29-vale-" + alnum(rng, 4))},
-		{"PEM", pemText(rng, "RSA PRIVATE KEY", 6)},
-		{"OpenSSH key", pemText(rng, "OPENSSH PRIVATE KEY", 3)},
-		{"service account", serviceAccount(rng)},
-		{"kubeconfig", kubeconfig(rng)},
-		{"lines with CRLF", []byte(alnum(rng, 14) + "\r\n" + alnum(rng, 9) + "-x\r\n" + alnum(rng, 12))},
-		{"not ASCII", []byte("pässwörd-日本-ключ-" + alnum(rng, 4) + "🔑x")},
-		{"binary", binary},
-		{"holds another", []byte("prefix=" + inner + ";suffix-" + alnum(rng, 4))},
-		{"the other", []byte(inner)},
-		{"six bytes", []byte(alnum(rng, 2) + "#Q" + alnum(rng, 2))},
-		{"connection string", []byte("postgres://app:" + alnum(rng, 12) + "@db.example.com:5432/orders?sslmode=require")},
-		{".env", []byte("API_KEY=" + alnum(rng, 24) + "\nDB_PASSWORD=\"q" + alnum(rng, 9) + " w\"\nMODE=production\n")},
-		{"quotes and escapes", []byte(`a'b"c\d%2Fe$f&g<h>` + "`" + alnum(rng, 4) + "!=x")},
-		{"passphrase", []byte("Correct horse 7 battery staple " + alnum(rng, 3))},
-		{"long", []byte(alnum(rng, 300))},
-		{"periodic", []byte("abcabcabcabcabc" + alnum(rng, 3))},
-		{"digits", []byte(strconv.FormatUint(rng.Uint64()|1<<62, 10))},
+		{name: "password with metacharacters", value: []byte(`p4$$w.rd*[` + alnum(rng, 3) + `]+(y)^\d?`)},
+		{name: "token", value: []byte("ghp_" + alnum(rng, 36))},
+		{name: "user and password", value: []byte("deploy:Xk29-vale-" + alnum(rng, 4))},
+		{name: "PEM", value: pemText(rng, "RSA PRIVATE KEY", 6)},
+		{name: "OpenSSH key", value: pemText(rng, "OPENSSH PRIVATE KEY", 3)},
+		{name: "cloud JSON", value: serviceAccount(rng)},
+		{name: "k8s", value: kubeconfig(rng)},
+		{name: "lines with CRLF", value: []byte(alnum(rng, 14) + "\r\n" + alnum(rng, 9) + "-x\r\n" + alnum(rng, 12))},
+		{name: "not ASCII", value: []byte("pässwörd-日本-ключ-" + alnum(rng, 4) + "🔑x")},
+		{name: "binary", value: binary},
+		{name: "holds another", value: []byte("prefix=" + inner + ";suffix-" + alnum(rng, 4))},
+		{name: "the other", value: []byte(inner)},
+		{name: "six bytes", value: []byte(alnum(rng, 2) + "#Q" + alnum(rng, 2))},
+		{name: "connection string", value: []byte("postgres://app:" + alnum(rng, 12) + "@db.example.com:5432/orders?sslmode=require")},
+		{name: ".env", value: []byte("API_KEY=" + alnum(rng, 24) + "\nDB_PASSWORD=\"q" + alnum(rng, 9) + " w\"\nMODE=production\n")},
+		{name: "quotes and escapes", value: []byte(`a'b"c\d%2Fe$f&g<h>` + "`" + alnum(rng, 4) + "!=x")},
+		{name: "passphrase", value: []byte("Correct horse 7 battery staple " + alnum(rng, 3))},
+		{name: "long", value: []byte(alnum(rng, 300))},
+		{name: "periodic", value: []byte("abcabcabcabcabc" + alnum(rng, 3))},
+		{name: "digits", value: []byte(strconv.FormatUint(rng.Uint64()|1<<62, 10))},
 	}
 	return all
 }

@@ -2,18 +2,23 @@ package masker
 
 // begins tells whether an escape that stands for something can begin at k. It
 // looks at one more byte.
-func (s *scanner) begins(k int) bool {
-	if k+1 >= len(s.buf) {
+func (s *scanner) begins(k int) bool { return s.opens(s.a.intro[s.buf[k]], k+1) }
+
+// opens tells whether an escape of the kind can go on at k.
+func (s *scanner) opens(kind uint8, k int) bool {
+	if k >= len(s.buf) {
 		return true
 	}
-	b := s.buf[k+1]
-	if s.a.intro[b] != escNone {
+	b := s.buf[k]
+	if inner := s.a.intro[b]; inner != escNone && inner != escUnderline {
 		return true
 	}
-	switch s.a.intro[s.buf[k]] {
+	switch kind {
 	case escPercent:
 		_, ok := hexDigit(b)
 		return ok || b|0x20 == 'u'
+	case escBackslash:
+		return !isAlnum(b) || b <= '7' || b|0x20 == 'x' || b|0x20 == 'u' || controls[b] != 0
 	case escEntity:
 		return b == '#' || isAlnum(b)
 	case escQuotedPrintable:
@@ -61,6 +66,9 @@ func (s *scanner) reaches(k, from int) bool {
 // near. from is where the first window may begin. It is not sure otherwise.
 func (s *scanner) plainly(k, from int) (found, sure bool) {
 	a, buf := s.a, s.buf
+	if a.intro[buf[k]] == escLine {
+		return s.overLine(k, from)
+	}
 	e := start(a.intro[buf[k]], buf[k], 0)
 	var t text
 	next := k + 1
@@ -90,12 +98,51 @@ func (s *scanner) plainly(k, from int) (found, sure bool) {
 		}
 		break
 	}
+	if t.n == 1 && a.intro[t.b[0]] == escLine {
+		// A line end may stand for nothing, together with the margin behind it.
+		if next >= len(buf) || a.intro[buf[next]] != escNone || isBlank(rune(buf[next])) || isMargin(buf[next]) {
+			return false, false
+		}
+		if found, sure = s.joined(from, k, nil, next); found || !sure {
+			return found, sure
+		}
+	}
+	return s.joined(from, k, t.b[:t.n], next)
+}
+
+// overLine is plainly for a line end. The text may go on behind it, behind the
+// blanks and signs of a margin, or at one of these.
+func (s *scanner) overLine(k, from int) (found, sure bool) {
+	margin := 0
+	for next := k + 1; next < len(s.buf); next++ {
+		b := s.buf[next]
+		blank := isBlank(rune(b))
+		if !blank || next == k+1 {
+			if found, sure = s.joined(from, k, nil, next); found || !sure {
+				return found, sure
+			}
+		}
+		switch {
+		case blank && next-k < 64:
+		case margin < longestMargin && isMargin(b):
+			margin++
+		default:
+			return false, !blank
+		}
+	}
+	return false, false
+}
+
+// joined tells whether a pattern may begin between from and k when the bytes up to
+// next stand for text. It is not sure when another escape is near.
+func (s *scanner) joined(from, k int, text []byte, next int) (found, sure bool) {
+	a, buf := s.a, s.buf
 	view := s.view[:0]
 	for _, b := range buf[from:k] {
 		view = append(view, normal[b])
 	}
-	for _, b := range t.b[:t.n] {
-		if a.intro[b] != escNone && a.intro[b] != escUnderline {
+	for _, b := range text {
+		if kind := a.intro[b]; kind != escNone && kind != escUnderline && kind != escLine && (kind >= escSequence || s.opens(kind, next)) {
 			return false, false
 		}
 		view = append(view, normal[b])
@@ -107,11 +154,20 @@ func (s *scanner) plainly(k, from int) (found, sure bool) {
 		}
 		view = append(view, normal[buf[next]])
 	}
-	w := uint64(0)
-	for i, b := range view {
-		w = (w<<8 | uint64(b)) & windowMask
-		if i >= window-1 && a.filter.has(w) {
-			return true, true
+	// The three windows from i-stride on have four bytes in common.
+	for i := stride; i+stride <= len(view); i += stride {
+		common := view[i-1 : i+stride]
+		if !a.grams.hasOnce(uint64(common[0])<<24 | uint64(common[1])<<16 | uint64(common[2])<<8 | uint64(common[3])) {
+			continue
+		}
+		for first := i - stride; first < i && first+window <= len(view); first++ {
+			w := uint64(0)
+			for _, b := range view[first : first+window] {
+				w = w<<8 | uint64(b)
+			}
+			if a.filter.has(w) {
+				return true, true
+			}
 		}
 	}
 	return false, true
@@ -120,8 +176,11 @@ func (s *scanner) plainly(k, from int) (found, sure bool) {
 // readings tells whether some reading of the bytes from k on completes a window
 // that the filter knows, of which w holds the first n bytes.
 func (s *scanner) readings(k int, w uint64, n int) bool {
-	if n == window {
+	switch {
+	case n == window:
 		return s.a.filter.has(w)
+	case n == headSize && !s.a.heads.hasOnce(w):
+		return false
 	}
 	if k >= len(s.buf) {
 		return true
@@ -187,10 +246,10 @@ func (s *scanner) stands(x *text, k int, w uint64, n int) bool {
 		switch intro := s.a.intro[b]; {
 		case intro == escUnderline || intro == escLine:
 			// A line end may also stand for nothing.
-			if intro == escLine && n > 0 && s.readings(k, w, n) {
+			if intro == escLine && n > 0 && (k >= len(s.buf) || s.a.intro[s.buf[k]] != escNone || isBlank(rune(s.buf[k])) || isMargin(s.buf[k]) || s.readings(k, w, n)) {
 				return true
 			}
-		case intro != escNone:
+		case intro != escNone && (intro >= escSequence || s.opens(intro, k)):
 			return true
 		}
 		if n < window {

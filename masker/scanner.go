@@ -3,6 +3,10 @@ package masker
 const (
 	// cutPrefix is how much of a pattern, in bytes, is masked where a stream ends.
 	cutPrefix = 6
+	// lookAhead is how many bytes a place is judged by before it is read in full.
+	lookAhead = 24
+	// stride is how many windows find looks at in one go.
+	stride = 3
 	// maxThreads bounds the readings that are followed at once. Ordinary text has
 	// one to four.
 	maxThreads = 256
@@ -77,25 +81,46 @@ func (s *scanner) find(i int) int {
 	for _, c := range buf[i : i+window-1] {
 		w = w<<8 | uint64(normal[c])
 	}
-	filter, shift, class := a.filter.bits, a.filter.shift&63, &a.class
-	for k, c := range buf[i+window-1:] {
-		v := class[c]
-		w = (w<<8 | uint64(v&0xff)) & windowMask
-		h := bloomHash(w)
-		if filter[h>>shift>>6]>>(h>>shift&63)&1 != 0 && a.filter.again(h) && a.starts(buf[i+k:i+k+window]) {
-			return i + k
+	grams, shift, class := a.grams.bits, a.grams.shift&63, &a.class
+	k := i + window - 1
+	for ; k+2 < n; k += stride {
+		// Three windows end at k, k+1 and k+2. All hold the same four bytes.
+		next := buf[k : k+stride : k+stride]
+		v0, v1, v2 := class[next[0]], class[next[1]], class[next[2]]
+		w = w<<24 | uint64(v0&0xff)<<16 | uint64(v1&0xff)<<8 | uint64(v2&0xff)
+		h := bloomHash(w >> 16 & gramMask)
+		known := grams[h>>shift>>6]>>(h>>shift&63)&1 != 0
+		if !known && v0|v1|v2 <= 0xff {
+			continue
 		}
-		if v > 0xff && i+k+window > fresh && s.reaches(i+k+window-1, i) {
-			return i + k
+		for j, v := range [stride]uint16{v0, v1, v2} {
+			if known && s.begun(k+j, w>>(16-8*j)) || v > 0xff && k+j >= fresh && s.reaches(k+j, i) {
+				return max(i, k+j-window) // one more, since a backspace has a _ before it
+			}
 		}
 	}
+	for ; k < n; k++ {
+		v := class[buf[k]]
+		w = w<<8 | uint64(v&0xff)
+		if s.begun(k, w) || v > 0xff && k >= fresh && s.reaches(k, i) {
+			return max(i, k-window)
+		}
+	}
+	if buf[n-1] == '_' {
+		return max(i, n-window)
+	}
 	return n - window + 1
+}
+
+// begun tells whether a pattern may begin with the window that ends at k.
+func (s *scanner) begun(k int, w uint64) bool {
+	return s.a.filter.has(w&windowMask) && s.a.starts(s.buf[k-window+1:min(k-window+1+lookAhead, len(s.buf))])
 }
 
 func (s *scanner) slowStep() {
 	b := s.buf[s.pos-s.base]
 	fresh := s.pos >= s.done
-	if len(s.threads) == 1 && (!fresh || !s.a.special[b] || !s.forks(b)) {
+	if len(s.threads) == 1 && (!fresh || !s.a.turns[b] || !s.forks(b)) {
 		t := &s.threads[0]
 		t.node = s.a.step(t.node, b)
 		t.view++
@@ -132,6 +157,8 @@ func (s *scanner) forks(b byte) bool {
 	switch {
 	case live != 0:
 		return true
+	case b == '"' || b == '\'':
+		return s.a.nodes[n].depth() >= window
 	case b >= 'A' && b <= 'F':
 		return s.spells(n, b|0x20, kindHex)
 	case b == '-':
@@ -181,13 +208,19 @@ func (s *scanner) allThreads(b byte) {
 func (s *scanner) known(t *thread) bool {
 	for i := range s.threads[1:] {
 		o := &s.threads[i+1]
-		if !o.same(t) {
-			continue
-		}
-		if t.from(s.a) < o.from(s.a) {
+		switch {
+		case !o.same(t):
+		case o.node == t.node:
+			if t.from(s.a) < o.from(s.a) {
+				*o = *t
+			}
+			return true
+		case t.falls(s.a, o):
+			return true
+		case o.falls(s.a, t):
 			*o = *t
+			return true
 		}
-		return true
 	}
 	return false
 }
@@ -244,10 +277,19 @@ func (s *scanner) live() int64 {
 }
 
 // cut masks the live prefix of a thread where the stream ends. What was skipped
-// behind it, a line end for example, stays.
+// behind it, a line end for example, stays. An escape that has begun may stand for
+// one more byte: some readers do without its end.
 func (s *scanner) cut(t *thread) {
+	if t.dec[0].kind == escDumpText {
+		s.hits = append(s.hits, hit{from: t.dec[0].from, to: s.end(), secret: int32(t.dec[0].val)})
+		return
+	}
 	depth := s.a.nodes[t.node].depth()
-	if depth > 0 && depth+s.a.blanks(t.node) >= cutPrefix {
+	known := depth + s.a.blanks(t.node)
+	if kind := t.dec[0].kind; kind != escNone && kind < escSequence {
+		known++
+	}
+	if depth > 0 && known >= cutPrefix {
 		s.hits = append(s.hits, hit{from: t.rawAt(t.view - int64(depth)), to: t.end, secret: s.a.owner(t.node)})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"html"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"testing"
 )
 
@@ -134,3 +135,83 @@ func TestQuickWayFindsWhatTheSlowWayFinds(t *testing.T) {
 }
 
 const quickRuns = 1500
+
+func TestCutBehindAnInsertion(t *testing.T) {
+	a := mixedSet(t)
+	for _, text := range []string{"pä_\xc3_", "pä_\xc3\x1b[", "k9#Qz_", "k9#Qz&#x2", "k9#Qz%", "x 11111_\b1222222x y", "x k9#Qz_\b! y"} {
+		want := maskPieces(everySlow(a), [][]byte{[]byte(text)})
+		for at := 1; at < len(text); at++ {
+			if got := maskPieces(newMasking(a), [][]byte{[]byte(text[:at]), []byte(text[at:])}); !bytes.Equal(got, want) {
+				t.Errorf("%q cut at %d: got %q, want %q", text, at, got, want)
+			}
+		}
+	}
+}
+
+// A repeated text begins again with every repetition. The readings must not add up.
+func TestTextThatRepeatsItselfHasFewThreads(t *testing.T) {
+	value := bytes.Repeat([]byte("the quick brown fox jumps over 12 lazy dogs "), 200)
+	set := New()
+	if _, err := set.Add("n", value); err != nil {
+		t.Fatal(err)
+	}
+	a, err := set.automaton()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMasking(a)
+	var out []byte
+	for i, b := range value {
+		out = append(out, m.push([]byte{b})...)
+		if len(m.threads) > 24 {
+			t.Fatalf("%d threads after %d bytes", len(m.threads), i)
+		}
+	}
+	if out = append(out, m.last()...); string(out) != "[masked:n] " {
+		t.Errorf("got %.200q", out)
+	}
+}
+
+// Ordinary text must not make the scanner link the millions of nodes of a secret.
+func TestOrdinaryTextLinksFewNodes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	value := make([]byte, 300_000)
+	for i := range value {
+		value[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[rng.IntN(64)]
+		if i%65 == 64 {
+			value[i] = '\n'
+		}
+	}
+	set := New()
+	if _, err := set.Add("n", value); err != nil {
+		t.Fatal(err)
+	}
+	a, err := set.automaton()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := func() (n int) {
+		for i := range a.nodes {
+			if a.nodes[i].fail != unlinked {
+				n++
+			}
+		}
+		return n
+	}
+	if n := linked(); n > len(a.nodes)/10 {
+		t.Errorf("%d of %d nodes are linked at first", n, len(a.nodes))
+	}
+	first := linked()
+	text, err := os.ReadFile("testdata/ordinary/go.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMasking(a)
+	m.push(text)
+	if n := linked() - first; n > len(text)/20 {
+		t.Errorf("%d bytes of text have linked %d nodes", len(text), n)
+	}
+	if got := newMasking(a); len(maskPieces(got, [][]byte{value})) != len("[masked:n]") {
+		t.Error("the secret is not masked")
+	}
+}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/platform-core/execution-plane-service/masker/fingerprint"
 )
 
 // LongestValue is the most bytes a secret may have.
@@ -40,6 +38,7 @@ type shared struct {
 	secrets  []secretInfo
 	values   [][]byte // whole values and their fields, for the choice of the marks
 	patterns []pattern
+	prints   printBudget
 }
 
 var empty = &Set{}
@@ -48,14 +47,16 @@ var empty = &Set{}
 func Empty() *Set { return empty }
 
 // New returns a Set to which secrets can be added.
-func New() *Set { return &Set{shared: &shared{}} }
+func New() *Set { return &Set{shared: &shared{prints: printBudget{left: MostPrints}}} }
 
 // Report tells what Add made of one secret. It holds no part of the value.
 type Report struct {
 	Name     string
 	Patterns int
 	// Weak is why the value as a whole is easy to guess or common in ordinary
-	// text, empty otherwise. It is masked all the same.
+	// text, a user name or a word with a digit for example; empty otherwise. It is
+	// masked all the same, but has no fingerprints: the scan would find it in every
+	// manifest.
 	Weak string
 	// Rejected are the parts that are not patterns of their own.
 	Rejected []Rejection
@@ -80,7 +81,10 @@ func (s *Set) Add(name string, value []byte) (Report, error) {
 		return report, err
 	}
 	parts, rejected := split(value)
-	report.Rejected, report.Weak = rejected, weakness(value)
+	report.Rejected, report.Weak = rejected, common(value)
+	for i := range parts {
+		parts[i].print = max(parts[i].print, printOf(parts[i].value))
+	}
 
 	h := s.shared
 	h.mu.Lock()
@@ -90,11 +94,12 @@ func (s *Set) Add(name string, value []byte) (Report, error) {
 		return report, ErrSetClosed
 	}
 	v := newVariants(int32(len(h.secrets)))
-	v.size, v.alone = len(value), len(parts) == 1
+	v.size = len(value)
 	for _, p := range parts {
-		v.add(p.value, p.print)
+		v.add(p)
 		h.values = append(h.values, p.value)
 	}
+	h.prints.plan(parts, v.patterns)
 	report.Patterns = len(v.patterns)
 	h.secrets = append(h.secrets, secretInfo{name: report.Name})
 	h.patterns = append(h.patterns, v.patterns...)
@@ -184,6 +189,7 @@ func (s *Set) Close() error {
 	h.closed = true
 	for i := range h.patterns {
 		clear(h.patterns[i].text)
+		clear(h.patterns[i].raw)
 	}
 	for _, v := range h.values {
 		clear(v)
@@ -191,29 +197,8 @@ func (s *Set) Close() error {
 	// The automaton may be in use for the rest of a Write. It is left to the
 	// collector.
 	h.built.Store(nil)
-	h.patterns, h.values, h.secrets = nil, nil, nil
+	h.patterns, h.values, h.secrets, h.prints.plans = nil, nil, nil, nil
 	return nil
-}
-
-// Fingerprints returns keyed hashes of what the patterns are made of, for a
-// fingerprint.Scanner with the same key.
-func (s *Set) Fingerprints(key [32]byte) []uint64 {
-	h := s.shared
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := fingerprint.NewPrinter(key)
-	for i := range h.patterns {
-		switch h.patterns[i].print {
-		case printWindows:
-			p.Add(h.patterns[i].text, false)
-		case printRun:
-			p.Add(h.patterns[i].text, true)
-		}
-	}
-	return p.Prints()
 }
 
 // Format keeps the values out of every print.

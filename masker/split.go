@@ -26,6 +26,7 @@ const (
 type part struct {
 	value []byte
 	print printRule
+	outer bool // it has parts of its own, which are patterns
 }
 
 func wipeParts(parts []part) {
@@ -48,7 +49,7 @@ func split(value []byte) ([]part, []Rejection) {
 	s.parts = append(s.parts, part{value: bytes.Clone(value)})
 	s.inside("", value, 0)
 	if len(s.parts) > 1 {
-		s.parts[0].print = printNone
+		s.parts[0].print, s.parts[0].outer = printNone, true
 	}
 	if s.dropped > 0 {
 		s.rejected = append(s.rejected, Rejection{What: fmt.Sprintf("%d more", s.dropped), Reason: "not listed"})
@@ -86,9 +87,16 @@ func (s *splitter) field(what, key string, value []byte, depth int) {
 	}
 	s.inside(what, value, depth+1)
 	if len(s.parts) > at+1 {
-		s.parts[at].print = printNone
+		s.parts[at].print, s.parts[at].outer = printNone, true
 	}
+	at = len(s.parts)
 	s.decoded(what, key, value, depth+1)
+	if len(value) > wholeLimit {
+		// What it stands for is found in base64 by the field itself.
+		for i := range s.parts[at:] {
+			s.parts[at+i].outer = true
+		}
+	}
 }
 
 // decoded takes what a field in base64 stands for, as Kubernetes keeps it.
@@ -131,7 +139,11 @@ func (s *splitter) inside(what string, value []byte, depth int) {
 		s.lines(what, value)
 		return
 	}
+	s.netrc(what, v, depth)
 	if s.env(what, v, depth) || s.yaml(what, v, depth) {
+		if bytes.IndexByte(v, '\n') < 0 {
+			s.pairs(what, string(v), depth)
+		}
 		return
 	}
 	if bytes.IndexByte(v, '\n') >= 0 {
@@ -152,30 +164,7 @@ func (s *splitter) lines(what string, value []byte) {
 			continue
 		}
 		s.keep(name, line)
-	}
-}
-
-// single takes the password of a URL, the values of a connection string, and the
-// second part of user:password.
-func (s *splitter) single(what string, v []byte, depth int) {
-	text := string(v)
-	if strings.Contains(text, "://") {
-		s.url(what, text, depth)
-		return
-	}
-	pairs := strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == ' ' })
-	if len(pairs) > 1 {
-		for _, p := range pairs {
-			key, value, ok := strings.Cut(p, "=")
-			if ok && sensitiveKeys.MatchString(key) {
-				s.field(join(what, key), key, []byte(strings.Trim(value, `'"`)), depth)
-			}
-		}
-		return
-	}
-	user, password, ok := strings.Cut(text, ":")
-	if ok && user != "" && !strings.ContainsAny(user, "/{[\"'") && len(password) >= 8 && weakness([]byte(password)) == "" {
-		s.keep(join(what, "after the colon"), []byte(password))
+		s.pgpass(name, line)
 	}
 }
 
@@ -187,6 +176,11 @@ func (s *splitter) url(what, text string, depth int) {
 	if u.User != nil {
 		if password, ok := u.User.Password(); ok {
 			s.field(join(what, "password"), "password", []byte(password), depth)
+			// As it stands in the URL, too.
+			_, rest, _ := strings.Cut(text, "://")
+			if _, raw, ok := strings.Cut(rest[:max(strings.LastIndexByte(rest, '@'), 0)], ":"); ok && raw != password {
+				s.field(join(what, "password in the URL"), "password", []byte(raw), depth)
+			}
 		} else if name := u.User.Username(); len(name) >= 16 {
 			s.field(join(what, "user"), "token", []byte(name), depth)
 		}

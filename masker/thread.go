@@ -20,7 +20,10 @@ type thread struct {
 	node uint32
 	// need is the kind of patterns for which the reading is possible, 0 for all.
 	// Such a thread has a fixed start: whether a separator may stand somewhere
-	// depends on where the pattern begins, so each start has its own thread.
+	// depends on where the pattern begins, so each start has its own thread. Only
+	// with kindGapped it falls back to later starts, without asking whether those
+	// had white space at the same places: else a text that repeats itself would have
+	// a thread for each repetition.
 	need  uint32
 	since int32 // bytes read since the last one that was not read as it is
 	view  int64 // count of bytes read
@@ -28,6 +31,7 @@ type thread struct {
 	end   int64 // behind the last byte that was read
 	jumps *jump
 	zeroX bool // 0x has been skipped, hex digits must follow
+	dump  bool // it has gone from one row of a hex dump to the next
 	dec   [levels]esc
 }
 
@@ -81,7 +85,7 @@ func (t *thread) settle() {
 }
 
 func (t *thread) same(o *thread) bool {
-	if t.node != o.node || t.need != o.need || t.zeroX != o.zeroX {
+	if t.need != o.need || t.zeroX != o.zeroX || t.dump != o.dump {
 		return false
 	}
 	for i := range t.dec {
@@ -91,6 +95,19 @@ func (t *thread) same(o *thread) bool {
 		}
 	}
 	return true
+}
+
+// falls says that t, which is at a later start of what o reads, sees nothing that o
+// does not see.
+func (t *thread) falls(a *automaton, o *thread) bool {
+	n, depth := o.node, a.nodes[t.node].depth()
+	if t.need != kindGapped || a.nodes[n].depth() <= depth {
+		return false
+	}
+	for a.nodes[n].depth() > depth {
+		n = a.nodes[n].fail
+	}
+	return n == t.node && o.rawAt(o.view-int64(depth)) <= t.rawAt(t.view-int64(depth))
 }
 
 // turn carries out one byte of the stream for all threads.
@@ -133,7 +150,7 @@ func (r *turn) feed(t *thread, level int, b byte, from int64, raw bool) {
 			return
 		}
 	}
-	if r.a.special[b] || t.zeroX {
+	if r.a.turns[b] || t.zeroX {
 		r.other(t, b, from)
 	}
 	r.take(t, b, from, int(t.since)+1)
@@ -145,8 +162,10 @@ func nests(outer, inner uint8) bool {
 	switch {
 	case outer >= escQuote && outer != escQuotedPrintable || inner == escNone || inner == escUnderline:
 		return false
+	case inner == escEntity && (outer == escEntityNumber || outer == escEntityHex):
+		return false // it ends the number before
 	case inner == escBackslash:
-		return outer == escPercent || outer == escPercentU || outer >= escEntity
+		return outer == escPercent || outer == escPercentU || outer == escSurrogate || outer >= escEntity
 	}
 	return inner < escQuote || inner >= escQuotedPrintable
 }
@@ -184,6 +203,12 @@ func (r *turn) decode(t *thread, level int, b byte, from int64, raw bool) {
 	}
 	rest := *t
 	rest.dec[level] = esc{}
+	switch begun.kind {
+	case escDump:
+		rest.dump = true
+	case escDumpText:
+		r.report(begun.from, r.at, int32(begun.val))
+	}
 	for i := range f.count {
 		first := len(r.out)
 		if f.late {
@@ -238,13 +263,23 @@ func (r *turn) take(old *thread, b byte, from int64, since int) {
 	t.since = int32(min(since, maxPattern+1))
 	if t.need == 0 {
 		t.node = r.a.step(t.node, b)
+	} else if t.need == kindGapped {
+		t.node = r.a.step(t.node, b)
+		for t.node != 0 && r.a.nodes[t.node].meta&kindGapped == 0 {
+			t.node = r.a.nodes[t.node].fail
+		}
 	} else if t.node = r.a.child(t.node, b); r.a.nodes[t.node].meta&t.need == 0 {
 		t.node = 0
 	}
 	if out := r.a.nodes[t.node].out; out != 0 {
 		p := &r.a.patterns[out-1]
 		if t.need == 0 || p.kind&t.need != 0 {
-			r.report(t.rawAt(t.view-int64(p.length)), r.at+1, p.secret)
+			from := t.rawAt(t.view - int64(p.length))
+			r.report(from, r.at+1, p.secret)
+			if t.dump && !t.pending(0) {
+				r.out = append(r.out, thread{view: r.at + 1, next: r.at + 1, end: r.at + 1, dec: [levels]esc{{kind: escDumpText, val: uint64(p.secret), from: from}}})
+				t = &r.out[len(r.out)-2]
+			}
 		}
 		t.node = r.a.open(t.node)
 	}
@@ -262,6 +297,12 @@ func (r *turn) other(t *thread, b byte, from int64) {
 		r.separator(t, live, b, from)
 	case '+':
 		r.skip(t, live, kindSpace, kindGapped, 1, 1)
+	case '"', '\'':
+		if r.a.nodes[t.node].depth() >= window && t.dec[levels-1].kind == escNone {
+			f := r.fork(t)
+			f.since = 0
+			f.dec[levels-1] = esc{kind: escJoin, val: uint64(b), from: r.at}
+		}
 	case '0':
 		if t.dec[levels-1].kind != escNone || t.zeroX {
 			break
@@ -288,11 +329,31 @@ func (r *turn) other(t *thread, b byte, from int64) {
 // separator lets b stand between hex bytes or decimal numbers.
 func (r *turn) separator(t *thread, live uint32, b byte, from int64) {
 	if !t.zeroX {
+		first := len(r.out)
 		r.skip(t, live, kindHex, kindHex, 2, 2)
+		if b == ' ' || b == '\n' {
+			r.dumps(first, b)
+		}
 	}
 	r.skip(t, live, kindDecimal, kindDecimal, 1, 1)
 	if b != ' ' && live&kindDecimal != 0 {
 		r.spell(t, ' ', from, kindDecimal)
+	}
+}
+
+// dumps lets a row of a hex dump end with b, a separator, for the readings from
+// first on.
+func (r *turn) dumps(first int, b byte) {
+	for i := range r.out[first:] {
+		t := &r.out[first+i]
+		if r.a.nodes[t.node].depth() < 4 || t.pending(0) {
+			continue
+		}
+		f := r.fork(t)
+		f.dec[0] = esc{kind: escDump, from: r.at}
+		if b == '\n' {
+			f.dec[0].val = dumpOffset
+		}
 	}
 }
 
@@ -311,8 +372,11 @@ func (r *turn) skip(t *thread, live, kind, need uint32, unit, least int) {
 		if nd.meta&kind != 0 && nd.depth()%unit == 0 && (kind != kindDecimal || nd.label() == ' ') {
 			f := r.fork(t)
 			f.node, f.since, f.need = n, 0, need
+			if need == kindGapped {
+				return
+			}
 		}
-		if t.need != 0 {
+		if t.need != 0 && need != kindGapped {
 			return
 		}
 	}

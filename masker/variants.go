@@ -3,7 +3,12 @@ package masker
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
 	"hash/maphash"
+	"html"
+	"net/url"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -23,7 +28,7 @@ const (
 	tileOverlap = 32
 
 	// Above these sizes in bytes the dearer encodings are left out, which bounds
-	// memory. Above wholeLimit only the lines and fields have any.
+	// memory. Above wholeLimit only the lines and fields that have no parts have any.
 	nestedLimit = 4 << 10
 	wideLimit   = 16 << 10
 	wholeLimit  = 64 << 10
@@ -33,42 +38,47 @@ const (
 // and letter case of hex need none: the threads of the scanner read through them.
 type variants struct {
 	secret   int32
-	size     int  // of the whole secret
-	alone    bool // it has no other parts
+	size     int // of the whole secret
 	patterns []pattern
-	seen     map[uint64]bool // by hash, so that no second copy is made
+	seen     map[uint64]int32 // by hash, so that no second copy is made
 	seed     maphash.Seed
 }
 
 func newVariants(secret int32) *variants {
-	return &variants{secret: secret, seen: map[uint64]bool{}, seed: maphash.MakeSeed()}
+	return &variants{secret: secret, seen: map[uint64]int32{}, seed: maphash.MakeSeed()}
 }
 
 // add notes the patterns of one text.
-func (v *variants) add(value []byte, print printRule) {
-	v.reading(value, print)
-	if plain := unescape(value); plain != nil {
-		v.reading(plain, print)
+func (v *variants) add(p part) {
+	v.reading(p)
+	if plain := unescape(p.value); plain != nil {
+		v.reading(part{value: plain, print: p.print, outer: p.outer || v.size > wholeLimit})
 	}
 }
 
-func (v *variants) reading(value []byte, print printRule) {
-	for _, tile := range tiles(value, tileSize) {
-		v.plain(tile, print)
-		if v.size <= wholeLimit || v.alone || len(value) < v.size {
-			v.encoded(tile, print)
+func (v *variants) reading(p part) {
+	for _, tile := range tiles(p.value, tileSize) {
+		v.plain(tile, p.print)
+		if v.size <= wholeLimit || !p.outer {
+			v.encoded(tile, p.print)
+		}
+	}
+	if v.size <= wrappedLimit {
+		v.wrapped(p.value)
+		for _, tile := range tiles(p.value, smallTile) {
+			v.quoted(tile)
 		}
 	}
 	if v.size > wideLimit {
 		return
 	}
-	for _, tile := range tiles(value, smallTile) {
-		v.wide(tile, print)
+	for _, tile := range tiles(p.value, smallTile) {
+		v.wide(tile, p.print)
 	}
 	if v.size > nestedLimit {
 		return
 	}
-	for _, tile := range tiles(value, smallTile) {
+	for _, tile := range tiles(p.value, smallTile) {
 		v.nested(tile)
 	}
 }
@@ -84,16 +94,20 @@ func tiles(value []byte, size int) [][]byte {
 	return all
 }
 
-func (v *variants) put(text []byte, gaps []int32, kind uint32, print printRule) {
+// put notes one pattern unless it is known. It returns whether it was new.
+func (v *variants) put(text []byte, gaps []int32, kind uint32, print printRule) bool {
 	if len(text) < shortest || len(text) > maxPattern {
-		return
+		return false
 	}
 	key := maphash.Bytes(v.seed, text)
-	if v.seen[key] {
-		return
+	if at, ok := v.seen[key]; ok {
+		known := &v.patterns[at]
+		known.print = min(known.print, print)
+		return false
 	}
-	v.seen[key] = true
+	v.seen[key] = int32(len(v.patterns))
 	v.patterns = append(v.patterns, pattern{text: bytes.Clone(text), gaps: gaps, kind: kind, secret: v.secret, print: print})
+	return true
 }
 
 // plain notes the text itself. Its white space is left out of the pattern, so that
@@ -103,14 +117,16 @@ func (v *variants) plain(value []byte, print printRule) {
 	if len(compact) < shortest {
 		v.put(value, nil, kindText, print)
 	}
-	v.put(compact, gaps, kindText, print)
+	if v.put(compact, gaps, kindText, print) && len(gaps) > 0 && print != printNone {
+		v.patterns[len(v.patterns)-1].raw = bytes.Clone(value)
+	}
 }
 
 // encoded notes the usual encodings that change every byte.
 func (v *variants) encoded(value []byte, print printRule) {
 	v.stems(value, print)
 	digits := []byte(hex.EncodeToString(value))
-	v.put(digits, nil, kindHex, max(print, printRun))
+	v.put(digits, nil, kindHex, max(print, printHex))
 	// Behind 0x the first digit of a small byte may be missing. Later bytes are
 	// read without it, the first ones begin no pattern then.
 	small := 0
@@ -125,9 +141,10 @@ func (v *variants) encoded(value []byte, print printRule) {
 // wide notes the encodings that are rarer or take more room.
 func (v *variants) wide(value []byte, print printRule) {
 	for _, s := range base32Stems(value, shortestBase32) {
-		v.put(s, nil, kindBase64, print)
+		v.put(s, nil, kindBase64, max(print, printBase32))
 	}
-	v.put(decimal(value), nil, kindDecimal, max(print, printRun))
+	v.put(decimal(value), nil, kindDecimal, max(print, printDecimal))
+	v.put(signed(value), nil, kindDecimal, printNone)
 	if bytes.IndexByte(value, '\n') >= 0 {
 		v.stems(withCRLF(value), printNone)
 	}
@@ -149,7 +166,15 @@ func (v *variants) nested(value []byte) {
 		v.stems(s, printNone)
 		v.put([]byte(hex.EncodeToString(s)), nil, kindHex, printNone)
 	}
-	v.stems([]byte(hex.EncodeToString(value)), printNone)
+	digits := hex.EncodeToString(value)
+	v.stems([]byte(digits), printNone)
+	if len(value) > 2*shortest { // for a row of a dump that ends with the first byte
+		v.put([]byte(digits[2:]), nil, kindHex, printNone)
+	}
+	for _, text := range escaped(value) {
+		v.stems(text, printNone)
+		v.put([]byte(hex.EncodeToString(text)), nil, kindHex, printNone)
+	}
 	if !utf8.Valid(value) {
 		return
 	}
@@ -162,7 +187,7 @@ func (v *variants) nested(value []byte) {
 
 func (v *variants) stems(value []byte, print printRule) {
 	for _, s := range base64Stems(value, shortestBase64) {
-		v.put(s, nil, kindBase64, print)
+		v.put(s, nil, kindBase64, max(print, printBase64))
 	}
 }
 
@@ -225,6 +250,46 @@ func decimal(value []byte) []byte {
 		out = strconv.AppendUint(out, uint64(b), 10)
 	}
 	return out
+}
+
+// signed returns the bytes of value as Java prints them, or nothing when that is no
+// different.
+func signed(value []byte) []byte {
+	if isASCII(value) {
+		return nil
+	}
+	var out []byte
+	for i, b := range value {
+		if i > 0 {
+			out = append(out, ' ')
+		}
+		out = strconv.AppendInt(out, int64(int8(b)), 10)
+	}
+	return out
+}
+
+// escaped returns value as it stands in JSON, URLs and HTML where that is
+// different. In plain output such escapes are read as what they stand for; these
+// are for the encodings around them.
+func escaped(value []byte) [][]byte {
+	text := string(value)
+	all := [][]byte{[]byte(url.QueryEscape(text)), []byte(url.PathEscape(text)), []byte(html.EscapeString(text))}
+	if utf8.Valid(value) {
+		var markup, plain bytes.Buffer
+		if xml.EscapeText(&markup, value) == nil {
+			all = append(all, markup.Bytes())
+		}
+		e := json.NewEncoder(&plain)
+		e.SetEscapeHTML(false)
+		if e.Encode(text) == nil {
+			all = append(all, plain.Bytes()[1:plain.Len()-2])
+		}
+		if safe, err := json.Marshal(text); err == nil {
+			all = append(all, safe[1:len(safe)-1])
+		}
+	}
+	all = append(append(all, percentEncoded(value)...), asciiJSON(value)...)
+	return slices.DeleteFunc(all, func(b []byte) bool { return bytes.Equal(b, value) })
 }
 
 func withCRLF(value []byte) []byte {

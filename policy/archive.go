@@ -33,9 +33,16 @@ func (b *Bundle) Bytes() []byte {
 	return buf.Bytes()
 }
 
+// archiveEnd is how many zero bytes end an archive: one that was cut off between two
+// files would be read without complaint.
+const archiveEnd = 1024
+
 // Open reads what Bytes wrote. The caller compares Digest with the digest that
 // it asked for: the archive's own bytes are not what the digest is over.
 func Open(archive []byte) (*Bundle, error) {
+	if !bytes.HasSuffix(archive, make([]byte, archiveEnd)) {
+		return nil, errors.New("opening the policy archive: its end is missing")
+	}
 	files := map[string][]byte{}
 	total := 0
 	r := tar.NewReader(bytes.NewReader(archive))

@@ -30,11 +30,12 @@ var builtinDev = sync.OnceValue(func() *Bundle {
 })
 
 // Builtin is the bundle of an installation without one of its own. It allows
-// no target.
+// no target and maps no secret.
 func Builtin() *Bundle { return builtin() }
 
 // BuiltinDev is Builtin with the loopback addresses as targets of the
-// environments dev, demo and test. It is for `serve --dev`, the demo and tests.
+// environments dev, demo and test, and with what lies under secret/dev/ of a Vault
+// for them. It is for `serve --dev`, the demo and tests.
 func BuiltinDev() *Bundle { return builtinDev() }
 
 func sub(fsys fs.FS, dir string) fs.FS {

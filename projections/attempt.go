@@ -147,6 +147,12 @@ func attemptEventChanges(id domain.AttemptID, e domain.Event, at time.Time) []ch
 		return []change{set("artifacts", artifactRowOf(id, e, at))}
 	case domain.LogStored:
 		return []change{set("log_index", logRow{id, e.Stream, e.Offset, e.Bytes, e.Key, e.ObjectBytes, e.SHA256})}
+	case domain.ScanPassed, domain.ScanFailed:
+		return []change{remove(fingerprintsTable, attemptKey{id})}
+	case domain.SecretTokenIssued:
+		return secretTokenIssued(id, e)
+	case domain.SecretRevoked:
+		return secretRevoked(id, e)
 	}
 	return nil
 }

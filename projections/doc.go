@@ -12,5 +12,7 @@
 // holds nothing but what the stream's events say: no clock, no configuration.
 //
 // A new model is one file here, a table in a migration, an entry in Tables, and a
-// call in the Changes of its aggregate. runner_liveness is not a projection.
+// call in the Changes of its aggregate. runner_liveness and secret_fingerprints are
+// no projections; rows of the latter are deleted by the append of a scan's verdict,
+// which is all that WrittenTables has beyond Tables.
 package projections

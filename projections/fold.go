@@ -83,6 +83,8 @@ func NewStreamFold(stream eventstore.StreamID) (*StreamFold, error) {
 		folding(f, domain.EvolveEnrolment, enrolmentChanges)
 	case "bundle":
 		folding(f, domain.EvolveBundle, bundleChanges)
+	case "access":
+		folding(f, domain.EvolveAccess, func(_, _ domain.AccessLog, _ []domain.Event, _ time.Time) []change { return nil })
 	case "service":
 		folding(f, domain.EvolveService, func(_, _ domain.Service, _ []domain.Event, _ time.Time) []change { return nil })
 	default:
@@ -187,6 +189,8 @@ func StateVersion(stream eventstore.StreamID) int {
 		return domain.TokenStateVersion
 	case "bundle":
 		return domain.BundleStateVersion
+	case "access":
+		return domain.AccessStateVersion
 	case "service":
 		return domain.ServiceStateVersion
 	}

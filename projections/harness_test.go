@@ -86,6 +86,15 @@ func (b *bench) life(ctx context.Context, steps int) (domain.AttemptID, error) {
 	if _, err = b.s.Start(ctx, meta("start"), call, "process"); err != nil {
 		return id, err
 	}
+	for _, accessor := range []string{"read-" + id.String(), "store-" + id.String()} {
+		issued := domain.SecretTokenIssued{Accessor: accessor, Role: "role", Policies: []string{"read"}, ExpiresAt: time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond), Purpose: "read"}
+		if err = b.s.RecordFact(ctx, meta("fact"), call, issued); err != nil {
+			return id, err
+		}
+	}
+	if err = b.s.RecordFact(ctx, meta("fact"), call, domain.SecretRevoked{Accessors: []string{"store-" + id.String()}}); err != nil {
+		return id, err
+	}
 	report := []commands.LeaseReport{{LeaseCall: call, Progress: &commands.Progress{Phase: "probing", Done: 1, Total: 2, Message: "half"}}}
 	if r := b.s.Report(ctx, meta("report"), report); r[0].Err != nil {
 		return id, r[0].Err
@@ -126,6 +135,13 @@ func (b *bench) populate(n int) []domain.AttemptID {
 			JobTypes: []string{"verification"}, Actions: []string{"verify.tcp.connect"}, Isolation: []string{"process"}, Slots: 4},
 	})
 	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.s.Revoked(b.t.Context(), meta("revoked"), runner, ids[3], []string{"read-" + ids[3].String()}); err != nil {
+		b.t.Fatal(err)
+	}
+	asks := commands.SecretRead{AttemptID: ids[3], Artifact: "a", Role: domain.RoleViewer}
+	if err := b.s.ReadSecret(b.t.Context(), meta("read").Actor, asks); domain.KindOf(err) != domain.KindForbidden {
 		b.t.Fatal(err)
 	}
 	found := domain.ScrubFailed{AttemptID: ids[0], Key: "k", Problem: domain.ScrubMissing, SHA256: sha("k")}

@@ -49,15 +49,16 @@ func (r *Reader) LeaseCounts(ctx context.Context, since, now time.Time) (live, o
 	return v.Live, v.Over, err
 }
 
+const artifactColumns = `SELECT name, artifact_id, type, output, storage, uri, object_key, sensitivity, media_type, bytes, sha256,
+	convert_to(inline, 'UTF8') AS inline, created_at FROM artifacts`
+
 // Artifact finds an attempt's artifact by name.
-func (r *Reader) Artifact(ctx context.Context, id domain.AttemptID, name string) (sha256 string, ok bool, err error) {
-	rows, err := many[struct {
-		SHA256 string `db:"sha256"`
-	}](ctx, r, "artifact", "SELECT sha256 FROM artifacts WHERE attempt_id = $1 AND name = $2", id.UUID(), name)
+func (r *Reader) Artifact(ctx context.Context, id domain.AttemptID, name string) (a ArtifactView, ok bool, err error) {
+	rows, err := many[ArtifactView](ctx, r, "artifact", artifactColumns+" WHERE attempt_id = $1 AND name = $2", id.UUID(), name)
 	if err != nil || len(rows) == 0 {
-		return "", false, err
+		return a, false, err
 	}
-	return rows[0].SHA256, true, nil
+	return rows[0], true, nil
 }
 
 // ArtifactView is a stored artifact.
@@ -79,9 +80,7 @@ type ArtifactView struct {
 
 // Artifacts lists an attempt's artifacts in the order they were registered.
 func (r *Reader) Artifacts(ctx context.Context, id domain.AttemptID) ([]ArtifactView, error) {
-	return many[ArtifactView](ctx, r, "artifacts of "+id.String(), `
-		SELECT name, artifact_id, type, output, storage, uri, object_key, sensitivity, media_type, bytes, sha256, convert_to(inline, 'UTF8') AS inline, created_at
-		FROM artifacts WHERE attempt_id = $1 ORDER BY created_at, name`, id.UUID())
+	return many[ArtifactView](ctx, r, "artifacts of "+id.String(), artifactColumns+" WHERE attempt_id = $1 ORDER BY created_at, name", id.UUID())
 }
 
 // LogChunk is a durable chunk of an attempt's log.

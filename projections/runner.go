@@ -36,7 +36,10 @@ type runnerStatusRow struct {
 func runnerChanges(before, after domain.Runner, events []domain.Event, at time.Time) []change {
 	var out []change
 	for _, e := range events {
-		if e, ok := e.(domain.RunnerRegistered); ok {
+		switch e := e.(type) {
+		case domain.RunnerSecretRevoked:
+			out = append(out, runnerSecretRevoked(after.ID, e, at)...)
+		case domain.RunnerRegistered:
 			out = append(out, set("runners", runnerRow{
 				RunnerID: e.RunnerID, Name: e.Name, Version: e.Version, BinarySHA256: e.BinaryDigest, Pool: e.Pool, Host: ptr(e.Host),
 				Approved: e.Approved, JobTypes: list(e.JobTypes), Actions: list(e.Actions),

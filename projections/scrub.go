@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -126,7 +127,7 @@ func (r *Reader) StoredSize(ctx context.Context) (StoredSize, error) {
 	return one[StoredSize](ctx, r, "the size of stored objects", nil, `
 		SELECT l.n + a.n AS objects, (l.bytes + a.bytes)::bigint AS bytes, b.n AS bundles
 		FROM (SELECT count(*) AS n, coalesce(sum(object_bytes), 0) AS bytes FROM log_index) l,
-			(SELECT count(*) AS n, coalesce(sum(bytes), 0) AS bytes FROM artifacts WHERE object_key IS NOT NULL) a,
+			(SELECT count(*) AS n, coalesce(sum(`+objectBytes+`), 0) AS bytes FROM artifacts WHERE object_key IS NOT NULL) a,
 			(SELECT count(*) AS n FROM attempt_status WHERE bundle_state IS NOT NULL) b`)
 }
 
@@ -143,6 +144,13 @@ func (r *Reader) ScrubAttempts(ctx context.Context, after uuid.UUID, limit int) 
 		WHERE a.attempt_id > $1 ORDER BY a.attempt_id LIMIT $2`, after, limit)
 }
 
+// Of an artifact with an object: the object's size and digest, as
+// domain.ArtifactCreated.StoredObject tells them.
+var (
+	objectBytes  = fmt.Sprintf("CASE storage WHEN '%s' THEN bytes + %d ELSE bytes END", domain.StorageVault, domain.SealedOverhead)
+	objectSHA256 = fmt.Sprintf("CASE storage WHEN '%s' THEN right(object_key, 64) ELSE sha256 END", domain.StorageVault)
+)
+
 // NamedObject is a stored object as the ledger names it.
 type NamedObject struct {
 	ObjectKey string
@@ -157,7 +165,7 @@ func (r *Reader) NamedObjects(ctx context.Context, id domain.AttemptID, after st
 		SELECT object_key, bytes, sha256 FROM (
 			SELECT object_key, object_bytes AS bytes, sha256 FROM log_index WHERE attempt_id = $1
 			UNION ALL
-			SELECT object_key, bytes, sha256 FROM artifacts WHERE attempt_id = $1 AND object_key IS NOT NULL) o
+			SELECT object_key, `+objectBytes+` AS bytes, `+objectSHA256+` AS sha256 FROM artifacts WHERE attempt_id = $1 AND object_key IS NOT NULL) o
 		WHERE object_key COLLATE "C" > $2 ORDER BY object_key COLLATE "C" LIMIT $3`, id.UUID(), after, limit)
 }
 

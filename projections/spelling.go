@@ -63,7 +63,7 @@ func keyOf(c change) string {
 // keyFields is how many fields a table's key has.
 var keyFields = sync.OnceValue(func() map[string]int {
 	n := map[string]int{}
-	for _, t := range Tables() {
+	for _, t := range WrittenTables() {
 		n[t.Name] = len(t.Key)
 	}
 	return n

@@ -7,7 +7,7 @@ import (
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
-// Tables describes every inline table to the store.
+// Tables describes every inline table: what Check compares and Rebuild writes.
 func Tables() []eventstore.Table {
 	return []eventstore.Table{
 		table[attemptRow]("attempts", "attempt_id"),
@@ -21,8 +21,16 @@ func Tables() []eventstore.Table {
 		table[logRow]("log_index", "attempt_id", "log_stream", "log_offset"),
 		table[tokenRow]("tokens", "token_id"),
 		table[enrolmentRow]("enrolments", "enrolment_id"),
+		table[secretTokenRow]("secret_tokens", "attempt_id", "accessor"),
+		table[secretRevocationRow]("secret_revocations", "attempt_id", "accessor", "runner_id"),
 		table[findingRow]("scrub_findings", "attempt_id", "object_key"),
 	}
+}
+
+// WrittenTables describes to a store every table that an append may write: the
+// inline tables, and one of which it only deletes rows.
+func WrittenTables() []eventstore.Table {
+	return append(Tables(), eventstore.Table{Name: fingerprintsTable, Key: []string{"attempt_id"}, Columns: []string{"attempt_id"}})
 }
 
 // table derives a table's columns from its row type: one source for both.

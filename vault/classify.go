@@ -28,12 +28,16 @@ func statusError(doing string, a *answer) *Error {
 		e.Kind, e.Detail = ErrUnavailable, "it is sealed; unseal it"
 	case s == http.StatusBadRequest && says("upgrading from non-versioned"):
 		e.Kind, e.Detail = ErrUnavailable, "the mount is being upgraded to versions"
+	case s == http.StatusBadRequest && says("check-and-set parameter did not match"):
+		e.Kind = ErrExists
+	case s == http.StatusBadRequest && says("check-and-set parameter required"):
+		e.Kind, e.Detail = ErrDenied, "the mount takes writes with check-and-set only"
 	case s == http.StatusForbidden || s == http.StatusUnauthorized:
 		e.Kind = ErrDenied
 	case s == http.StatusNotFound:
 		e.Kind = ErrMissing
 	case s == http.StatusMethodNotAllowed || says("unsupported operation") || says("unsupported path"):
-		e.Kind, e.Detail = ErrMissing, "nothing can be read there"
+		e.Kind, e.Detail = ErrMissing, "nothing can be done there"
 	case s == http.StatusBadRequest && (says("unknown role") || says("role not found") || says("could not find role")):
 		e.Kind, e.Detail = ErrMissing, "the engine knows no such role"
 	case s == http.StatusRequestEntityTooLarge:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +31,9 @@ type Client struct {
 
 	mu     sync.Mutex
 	held   *held
-	failed error // the last login's
+	former []*held // replaced before their end
+	over   bool    // after Logout
+	failed error   // the last login's
 	next   time.Time
 	pause  time.Duration
 
@@ -44,6 +47,7 @@ type held struct {
 	ttl       time.Duration // as granted at the login; 0: it never ends
 	ends      time.Time     // zero if it never ends
 	renewable bool
+	ours      bool // made by a login of this client, which may end it
 }
 
 // alive leaves time for a request.
@@ -75,8 +79,8 @@ func (c *Client) Login(ctx context.Context) error {
 	})
 }
 
-// Close lets go of the connections. The login ends by its own time; sessions are
-// closed before.
+// Close lets go of the connections. Sessions are closed before, and Logout is
+// called, without which the login ends by its own time.
 func (c *Client) Close() { c.e.pool.CloseIdleConnections() }
 
 // Format hides the client's tokens under every verb.
@@ -88,8 +92,9 @@ func (c *Client) Format(s fmt.State, _ rune) {
 // agent gives a login that is alive, making one if need be. Only one caller logs
 // in, the others wait for it.
 func (c *Client) agent(ctx context.Context) (*held, error) {
-	if h := c.current(); h.alive(time.Now()) {
-		return h, nil
+	h, err := c.current()
+	if err != nil || h.alive(time.Now()) {
+		return h, err
 	}
 	select {
 	case c.gate <- struct{}{}:
@@ -97,16 +102,20 @@ func (c *Client) agent(ctx context.Context) (*held, error) {
 	case <-ctx.Done():
 		return nil, transportError(ctx, "wait for the login to Vault", ctx.Err())
 	}
-	if h := c.current(); h.alive(time.Now()) {
-		return h, nil
+	if h, err := c.current(); err != nil || h.alive(time.Now()) {
+		return h, err
 	}
 	return c.renew(ctx)
 }
 
-func (c *Client) current() *held {
+// current gives the login, alive or not, or nil where there is none.
+func (c *Client) current() (*held, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.held
+	if c.over {
+		return nil, &Error{Kind: ErrClosed, Doing: "log in to Vault", Detail: "the client has logged out"}
+	}
+	return c.held, nil
 }
 
 // renew logs in anew. The caller holds the gate.
@@ -133,12 +142,27 @@ func (c *Client) renew(ctx context.Context) (*held, error) {
 		return nil, err
 	}
 	c.failed, c.pause = nil, firstLoginPause
+	c.retire()
 	c.held = newHeld(made, g, asked)
+	// A batch token cannot be revoked.
+	_, given := c.login.(TokenFile)
+	c.held.ours = !given && g.TokenType != "batch"
 	select {
 	case c.renewing <- struct{}{}:
 	default:
 	}
 	return c.held, nil
+}
+
+// retire drops the login and keeps in mind what Logout has to end. The caller holds
+// the lock.
+func (c *Client) retire() {
+	now := time.Now()
+	c.former = slices.DeleteFunc(c.former, func(h *held) bool { return !h.alive(now) })
+	if c.held != nil && c.held.ours && c.held.alive(now) {
+		c.former = append(c.former, c.held)
+	}
+	c.held = nil
 }
 
 func newHeld(made *api.Client, g *granted, asked time.Time) *held {
@@ -165,7 +189,7 @@ func (c *Client) asAgent(ctx context.Context, r request) (*answer, error) {
 	}
 	c.mu.Lock()
 	if c.held == h {
-		c.held = nil
+		c.retire()
 	}
 	c.mu.Unlock()
 	if h, err = c.agent(ctx); err != nil {

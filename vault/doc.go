@@ -1,17 +1,19 @@
-// Package vault reads secrets from HashiCorp Vault by reference, for the runner's
-// agent and nobody else, while one attempt runs.
+// Package vault reads secrets from HashiCorp Vault by reference, and stores what an
+// attempt makes that is secret, for the runner's agent and nobody else, while one
+// attempt runs.
 //
-// A Client holds the agent's own login (AppRole, Kubernetes or a token file) and
-// keeps it alive. A Session belongs to one attempt: its child token comes from a
+// A Client holds the agent's own login (AppRole, Kubernetes or a token file), keeps
+// it alive and ends it with Logout. A Session belongs to one attempt: its child token comes from a
 // token role, carries the policies that the policy bundle maps and no others, ends
 // by itself with the attempt's time, and is revoked by Close together with the
 // leases that were made under it. After a crash RevokeAccessors and RevokeLeases
-// end what the ledger names.
+// end what the ledger names. A session that writes is another than the one that
+// reads, from a token role of its own.
 //
 // What the agent's token must be allowed, all of it "update", beside the policy
-// "default", with which it looks at itself and renews itself:
+// "default", with which it looks at itself, renews itself and ends itself:
 //
-//	auth/token/create/<role>    the token role: orphan=true, allowed_policies set
+//	auth/token/create/<role>    each token role: orphan=true, allowed_policies set
 //	auth/token/revoke-accessor  the end of an attempt
 //	auth/token/lookup-accessor  tells a token that has ended from a path that is denied
 //	auth/token/renew-accessor   attempts longer than the server's longest token
@@ -20,6 +22,9 @@
 //
 // The last four are optional: without them a token is made anew where it would
 // have been renewed, and leases end with their token, a moment later.
+//
+// A policy for storing allows "create" and "read" on <mount>/data/<where>/*: what
+// may be read back is how a write whose answer was lost is known for its own.
 //
 // No value leaves this package but by Value.Bytes. Errors hold a kind, the
 // reference, a status and words of this package: what the server or the library

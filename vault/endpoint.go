@@ -162,7 +162,7 @@ func (e *endpoint) client(token string) (*api.Client, error) {
 }
 
 // guard stands below the library: no redirect comes through, and no answer larger
-// than maxAnswer.
+// than maxAnswer. It tells what was sent when the transport lets go of it.
 type guard struct{ next http.RoundTripper }
 
 var (
@@ -171,7 +171,7 @@ var (
 )
 
 func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := g.next.RoundTrip(req)
+	resp, err := g.next.RoundTrip(watched(req))
 	if err != nil {
 		return nil, err
 	}

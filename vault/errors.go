@@ -22,14 +22,17 @@ var (
 	ErrEmpty = errors.New("the value is empty")
 	// ErrTooShort: the value has fewer than MinMaskable bytes and could not be masked.
 	ErrTooShort = errors.New("the value is too short to be masked")
-	// ErrTooLarge: a value has more than MaxValue bytes.
+	// ErrTooLarge: a value has more than MaxValue bytes, or more than MaxWrite to be
+	// stored, or Vault's own limits are lower.
 	ErrTooLarge = errors.New("the value is too large")
+	// ErrExists: a secret is there already, and it is not the one to be stored.
+	ErrExists = errors.New("a secret is stored there already")
 	// ErrLogin: Vault does not accept the agent's own credentials.
 	ErrLogin = errors.New("the agent cannot log in to Vault")
 	// ErrUnavailable: sealed, in error, out of reach, too slow, or not speaking Vault's language.
 	ErrUnavailable = errors.New("vault is unavailable")
-	// ErrClosed: the session has been closed.
-	ErrClosed = errors.New("the session is closed")
+	// ErrClosed: the session has been closed, or the client has logged out.
+	ErrClosed = errors.New("it is closed")
 )
 
 const (
@@ -56,7 +59,7 @@ func FailureCode(err error) string {
 	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrLogin):
 		return CodeVaultUnavailable
 	}
-	for _, kind := range []error{ErrMalformed, ErrDenied, ErrMissing, ErrDeleted, ErrEmpty, ErrTooShort, ErrTooLarge} {
+	for _, kind := range []error{ErrMalformed, ErrDenied, ErrMissing, ErrDeleted, ErrEmpty, ErrTooShort, ErrTooLarge, ErrExists} {
 		if errors.Is(err, kind) {
 			return CodeSecretDenied
 		}

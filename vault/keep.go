@@ -13,7 +13,8 @@ const (
 	longRenewPause  = 30 * time.Second
 )
 
-// Run keeps the agent's login alive until ctx ends, which is no error: it renews
+// Run keeps the agent's login alive until ctx ends, which is no error, or until
+// Logout: it renews
 // the token when two thirds of its life are over, tries again with growing pauses
 // of a second and more, and logs in anew before the token ends where it cannot be
 // renewed, or where its greatest life is near. Without Run a login is made when an
@@ -22,12 +23,15 @@ func (c *Client) Run(ctx context.Context) {
 	pause := firstRenewPause
 	for ctx.Err() == nil {
 		h, err := c.agent(ctx)
+		if errors.Is(err, ErrClosed) {
+			return
+		}
 		if err != nil {
 			sleep(ctx, jitter(pause)+pause)
 			pause = min(2*pause, longRenewPause)
 			continue
 		}
-		if !c.waitFor(ctx, h) || c.current() != h {
+		if !c.waitFor(ctx, h) {
 			continue
 		}
 		if c.prolong(ctx, h) {
@@ -75,7 +79,7 @@ func (c *Client) prolong(ctx context.Context, h *held) bool {
 	case <-ctx.Done():
 		return false
 	}
-	if c.current() != h {
+	if now, err := c.current(); err != nil || now != h {
 		return true
 	}
 	if h.renewable {
@@ -86,7 +90,7 @@ func (c *Client) prolong(ctx context.Context, h *held) bool {
 			// Close to its greatest life Vault grants less and less.
 			if ttl == 0 || ttl >= h.ttl/2 {
 				longer := newHeld(h.api, a.Auth, asked)
-				longer.ttl = h.ttl
+				longer.ttl, longer.ours = h.ttl, h.ours
 				c.mu.Lock()
 				c.held = longer
 				c.mu.Unlock()

@@ -3,7 +3,6 @@ package vault
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -57,12 +56,15 @@ func (m mount) named() string {
 // Read reads what ref stands for, with the session's token.
 //
 // With a field the secret has that one field, else all of them in the order of
-// their names. A string gives its text, anything else its JSON. Nothing empty
-// comes back: an empty, null or blank value is ErrEmpty, and one under MinMaskable
-// bytes ErrTooShort unless allowed. Read as a whole, a KV secret is judged by each
-// of its strings and numbers; an engine's answer leaves out what is null or empty
-// and is not judged for shortness, since it tells of types and ports beside the
-// secret.
+// their names. A string gives its text, anything else its JSON as Vault answers
+// it. Digits are best stored as a string: Vault rounds long numbers, and its audit
+// log hides strings only.
+//
+// Nothing empty comes back: an empty, null or blank value is ErrEmpty, and one
+// under MinMaskable bytes ErrTooShort unless allowed. Read as a whole, a KV secret
+// is judged by each of its strings and numbers; an engine's answer leaves out what
+// is null or empty and is not judged for shortness, since it tells of types and
+// ports beside the secret.
 //
 // A version is for KV version 2 only. Without one the newest is read, and it is
 // ErrDeleted if that was deleted: an older one is read only if ref says so.
@@ -88,29 +90,11 @@ func (s *Session) Read(ctx context.Context, ref Reference, o ReadOptions) (*Secr
 }
 
 func (s *Session) read(ctx context.Context, ref Reference, o ReadOptions) (out *Secret, err error) {
-	renewed := false
-	for {
-		token, err := s.current(ctx)
-		if err != nil {
-			return nil, err
-		}
-		err = s.c.e.patiently(ctx, func(ctx context.Context) (err error) {
-			out, err = s.readOnce(ctx, token, ref, o)
-			return err
-		})
-		if !errors.Is(err, ErrDenied) || renewed || !deadToken(err) && !s.c.ended(ctx, token.accessor) {
-			return out, err
-		}
-		s.forget(token)
-		renewed = true
-	}
-}
-
-// ended reports whether Vault does not know a token any more. Where the agent may
-// not ask, it does not.
-func (c *Client) ended(ctx context.Context, accessor string) bool {
-	_, err := c.asAgent(ctx, request{doing: "look up the attempt's token", path: "auth/token/lookup-accessor", body: map[string]any{"accessor": accessor}})
-	return unknownAccessor(err)
+	err = s.using(ctx, func(ctx context.Context, token *child) (err error) {
+		out, err = s.readOnce(ctx, token, ref, o)
+		return err
+	})
+	return out, err
 }
 
 func (s *Session) readOnce(ctx context.Context, token *child, ref Reference, o ReadOptions) (*Secret, error) {

@@ -14,7 +14,8 @@ type request struct {
 	doing string // for errors
 	path  string // without /v1/
 	query url.Values
-	body  map[string]any // nil: a read
+	body  map[string]any // nil without text: a read
+	text  *outgoing      // the body as JSON, of a caller that is done with it later
 }
 
 func neverAgain(context.Context, *http.Response, error) (bool, error) { return false, nil }
@@ -26,15 +27,18 @@ func (e *endpoint) once(ctx context.Context, c *api.Client, r request) (*answer,
 	defer cancel()
 	var resp *api.Response
 	var err error
-	if r.body == nil {
-		resp, err = c.Logical().ReadRawWithDataWithContext(bound, r.path, r.query)
-	} else {
+	if r.body != nil {
 		text, bad := json.Marshal(r.body)
 		if bad != nil {
 			return nil, &Error{Kind: ErrMalformed, Doing: r.doing, Detail: "the parameters are no JSON"}
 		}
-		resp, err = c.Logical().WriteRawWithContext(bound, r.path, text)
-		clear(text)
+		r.text = &outgoing{text: text}
+		defer r.text.done()
+	}
+	if r.text == nil {
+		resp, err = c.Logical().ReadRawWithDataWithContext(bound, r.path, r.query)
+	} else {
+		resp, err = c.Logical().WriteRawWithContext(r.text.in(bound), r.path, r.text.text)
 	}
 	if resp == nil || resp.Body == nil {
 		return nil, transportError(ctx, r.doing, err)

@@ -12,6 +12,9 @@ import (
 // context says: they run where that has often ended already.
 const closePatience = 30 * time.Second
 
+// promptPatience bounds the end of a token that nobody waits for any more.
+const promptPatience = 2 * time.Second
+
 // Close ends the session: no more renewals, its leases revoked, its tokens revoked.
 // It goes on where ctx has been cancelled. After an error it may be called again
 // for what is left, and Accessors and Leases tell what that is; in the end
@@ -32,9 +35,12 @@ func (s *Session) Close(ctx context.Context) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
 	defer cancel()
-	// Once only: the end of the token takes the leases along, and must not wait.
+	// Once only, and not with all of the time: the end of the token takes the leases
+	// along, and must not wait.
+	early, cancelEarly := context.WithTimeout(ctx, closePatience/3)
+	defer cancelEarly()
 	leases, leaseErr := revokeAll(s.Leases(), func(lease string) error {
-		if err := s.c.revokeLease(ctx, lease); !forbidden(err) {
+		if err := s.c.revokeLease(early, lease); !forbidden(err) {
 			return err
 		}
 		return nil // the agent may not
@@ -44,6 +50,23 @@ func (s *Session) Close(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.accessors, s.leases = left, leases
 	return errors.Join(leaseErr, err)
+}
+
+// revoke ends a token that the session does not take. If that fails it stays in
+// the list for Close. A caller that has given up does not wait long.
+func (s *Session) revoke(ctx context.Context, accessor string) {
+	patience := closePatience
+	if ctx.Err() != nil {
+		patience = promptPatience
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if _, err := s.c.RevokeAccessors(ctx, []string{accessor}); err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accessors = slices.DeleteFunc(s.accessors, func(a string) bool { return a == accessor })
 }
 
 // RevokeAccessors revokes tokens, and with them their leases, by the accessors

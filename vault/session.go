@@ -28,7 +28,11 @@ type SessionConfig struct {
 	TTL time.Duration
 	// Record is told each token's accessor before the token is used, and must have
 	// it on disk when it returns, for the case of a crash. Its error revokes the
-	// token. May be nil.
+	// token and is given to whoever wanted it used; nothing is read. May be nil.
+	//
+	// Leases need no record of their own before they exist: they end with the
+	// token that made them. A token whose making was answered to nobody is used by
+	// nobody and ends by its own time.
 	Record func(accessor string) error
 	// Lost is told of a lease or token that could not be renewed and ends before
 	// the session does, at the given time. Called once for each, from a goroutine
@@ -73,6 +77,9 @@ func (c *Client) OpenSession(ctx context.Context, cfg SessionConfig) (*Session, 
 		c: c, cfg: cfg, ends: time.Now().Add(cfg.TTL), issuing: make(chan struct{}, 1), mounts: map[string]mount{},
 	}
 	if _, err := s.current(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, err // a token that is not on record was tried to be revoked just now
+		}
 		// A token that was made and refused is in the list.
 		if left := s.Close(ctx); left != nil {
 			return nil, errors.Join(err, left)
@@ -146,6 +153,30 @@ func (s *Session) current(ctx context.Context) (*child, error) {
 	return s.issue(ctx, doing)
 }
 
+// using calls try with the session's token, again and again while Vault is
+// unavailable, and once more with another token where the first turns out to have
+// ended.
+func (s *Session) using(ctx context.Context, try func(context.Context, *child) error) error {
+	for renewed := false; ; renewed = true {
+		token, err := s.current(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.c.e.patiently(ctx, func(ctx context.Context) error { return try(ctx, token) })
+		if !errors.Is(err, ErrDenied) || renewed || !deadToken(err) && !s.c.ended(ctx, token.accessor) {
+			return err
+		}
+		s.forget(token)
+	}
+}
+
+// ended reports whether Vault does not know a token any more. Where the agent may
+// not ask, it does not.
+func (c *Client) ended(ctx context.Context, accessor string) bool {
+	_, err := c.asAgent(ctx, request{doing: "look up the attempt's token", path: "auth/token/lookup-accessor", body: map[string]any{"accessor": accessor}})
+	return unknownAccessor(err)
+}
+
 func (s *Session) issue(ctx context.Context, doing string) (*child, error) {
 	var a *answer
 	asked := time.Now()
@@ -171,26 +202,37 @@ func (s *Session) issue(ctx context.Context, doing string) (*child, error) {
 	s.mu.Lock()
 	s.accessors = append(s.accessors, a.Auth.Accessor)
 	s.mu.Unlock()
-	if detail := tooMuch(a.Auth, s.cfg.Policies); detail != "" {
+	token, err := s.take(a.Auth, asked, doing)
+	if err != nil && !errors.Is(err, ErrClosed) {
+		// Close would come too late for a token that nobody has on record.
+		s.revoke(ctx, a.Auth.Accessor)
+	}
+	return token, err
+}
+
+// take makes a granted token the session's, if it is what was asked for and its
+// accessor is on record.
+func (s *Session) take(g *granted, asked time.Time, doing string) (*child, error) {
+	if detail := tooMuch(g, s.cfg.Policies); detail != "" {
 		return nil, &Error{Kind: ErrDenied, Doing: doing, Detail: detail}
 	}
 	if s.cfg.Record != nil {
-		if err := s.cfg.Record(a.Auth.Accessor); err != nil {
+		if err := s.cfg.Record(g.Accessor); err != nil {
 			return nil, fmt.Errorf("record the accessor of the attempt's token: %w", err)
 		}
 	}
-	made, err := s.c.e.client(a.Auth.ClientToken)
+	made, err := s.c.e.client(g.ClientToken)
 	if err != nil {
 		return nil, &Error{Kind: ErrUnavailable, Doing: doing, Detail: err.Error()}
 	}
-	token := &child{api: made, accessor: a.Auth.Accessor, ends: asked.Add(time.Duration(a.Auth.LeaseDuration) * time.Second)}
+	token := &child{api: made, accessor: g.Accessor, ends: asked.Add(time.Duration(g.LeaseDuration) * time.Second)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, &Error{Kind: ErrClosed, Doing: doing}
 	}
 	s.token = token
-	s.keepToken(token, a.Auth.Renewable)
+	s.keepToken(token, g.Renewable)
 	return token, nil
 }
 

@@ -49,6 +49,10 @@ type Task struct {
 	// the files stand that artifact and output messages name. Both absolute.
 	WorkDir   string `json:"work_dir"`
 	OutputDir string `json:"output_dir"`
+	// SecretOutputDir is where the files stand that messages of sensitivity secret
+	// name. It is in memory and private; empty where secret artifacts cannot be
+	// taken.
+	SecretOutputDir string `json:"secret_output_dir"`
 }
 
 // Resource is one target.

@@ -58,11 +58,10 @@ func (l Limits) Apply(a *Applied) error {
 	if a.Limits == nil {
 		a.Limits = map[string]int64{}
 	}
-	zero := unix.Rlimit{}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &zero); err != nil {
-		return fmt.Errorf("turn core dumps off: %w", err)
+	if err := ForbidCoreDumps(); err != nil {
+		return err
 	}
-	a.Limits["core"] = 0
+	a.Limits["core"] = coreLimit
 	for _, r := range []struct {
 		name string
 		kind int
@@ -84,6 +83,28 @@ func (l Limits) Apply(a *Applied) error {
 	}
 	if l.OOMScoreAdj > 0 {
 		a.oomScoreAdj(l.OOMScoreAdj)
+	}
+	return nil
+}
+
+// coreLimit is RLIMIT_CORE in bytes. With 0 the kernel still pipes a dump to the
+// program that core_pattern may name; 1 it refuses there too, and no file is that
+// small.
+const coreLimit = 1
+
+// ForbidCoreDumps turns core dumps off for the calling process and all that it
+// starts.
+func ForbidCoreDumps() error {
+	limit := unix.Rlimit{Cur: coreLimit, Max: coreLimit}
+	var have unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &have); err != nil {
+		return fmt.Errorf("turn core dumps off: %w", err)
+	}
+	if have.Max < coreLimit {
+		limit = unix.Rlimit{} // it cannot be raised again
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &limit); err != nil {
+		return fmt.Errorf("turn core dumps off: %w", err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ type Config struct {
 	// Argv is the executor; Argv[0] is an absolute path.
 	Argv []string
 	// Task goes to the executor's stdin. Protocol, WorkDir and OutputDir are
-	// filled in.
+	// filled in; files and folders for secrets are the caller's.
 	Task executor.Task
 	// Path and Lang are the executor's PATH and LANG; empty is the default.
 	Path, Lang string
@@ -101,6 +101,13 @@ type Config struct {
 	Ladder Ladder
 	// ReapTimeout is how long after SIGKILL the proof may take; 0 is the default.
 	ReapTimeout time.Duration
+	// Private is the attempt's folder of package secretdir; empty without one. The
+	// agent removes it; a shim whose agent is gone does so when the tree has ended.
+	Private string
+	// MessagesDir is where messages of the executor wait that the agent does not
+	// take yet, beyond some that wait in memory; empty: in Dir. It is a folder of
+	// the agent's, for a run whose messages must reach no disk.
+	MessagesDir string
 	// Diagnostics takes the shim's own stderr, normally silent. May be nil.
 	Diagnostics io.Writer
 }

@@ -65,6 +65,9 @@ func prepareShim() error {
 	if err := isolation.ForbidTracing(); err != nil {
 		return err
 	}
+	if err := isolation.ForbidCoreDumps(); err != nil {
+		return err
+	}
 	return isolation.BecomeSubreaper()
 }
 

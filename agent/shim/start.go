@@ -77,7 +77,7 @@ func (c *Config) order() (*startOrder, error) {
 		return nil, err
 	}
 	o := &startOrder{
-		Dir: c.Dir, Argv: c.Argv, Task: task, Limits: c.Limits, Credential: c.Credential,
+		Dir: c.Dir, Private: c.Private, Argv: c.Argv, Task: task, Limits: c.Limits, Credential: c.Credential,
 		Cgroup: c.Cgroup, Deadline: c.Deadline, Ladder: c.Ladder, ReapTimeout: c.ReapTimeout,
 		Env: []string{
 			"PATH=" + or(c.Path, DefaultPath), "HOME=" + f.Work, "TMPDIR=" + f.Tmp,
@@ -130,7 +130,7 @@ func spawn(c Config) (*Process, *os.File, error) {
 	p := &Process{
 		Stdout: out, Stderr: errs, logs: []*logPipe{out, errs},
 		dir: c.Dir, cmd: cmd, diagnostics: last, orders: ordersIn,
-		queue: newQueue(c.Dir, func(text string) { fmt.Fprintln(last, text) }), started: make(chan struct{}), done: make(chan struct{}),
+		queue: newQueue(or(c.MessagesDir, c.Dir), func(text string) { fmt.Fprintln(last, text) }), started: make(chan struct{}), done: make(chan struct{}),
 		budget: c.Ladder.Budget(), reapTimeout: c.ReapTimeout,
 	}
 	p.guard = newGuard(c.Deadline.Add(p.endsWithin(c.Ladder.Budget())), func() { _ = cmd.Process.Kill() })
@@ -165,6 +165,7 @@ func (p *pipes) closeAll() {
 type tail struct {
 	mu   sync.Mutex
 	last []byte
+	cut  bool // its beginning is gone
 	to   io.Writer
 }
 
@@ -174,7 +175,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	const keep = 2 << 10
 	t.last = append(t.last, b...)
 	if len(t.last) > keep {
-		t.last = t.last[len(t.last)-keep:]
+		t.last, t.cut = t.last[len(t.last)-keep:], true
 	}
 	if t.to != nil {
 		// What the listener does with it must not end the shim by SIGPIPE.
@@ -186,7 +187,12 @@ func (t *tail) Write(b []byte) (int, error) {
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.last))
+	last := t.last
+	if t.cut {
+		// Whole lines only: half of what must be masked would not be.
+		_, last, _ = bytes.Cut(last, []byte("\n"))
+	}
+	return string(bytes.TrimSpace(last))
 }
 
 // ErrEnded says that the executor's tree has ended, so that an order came too late.

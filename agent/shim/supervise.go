@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
+	"github.com/platform-core/execution-plane-service/agent/secretdir"
 )
 
 // supervisor is the shim's one loop. All fields belong to its goroutine.
@@ -63,6 +64,29 @@ func (s *supervisor) run() {
 	s.endTree()
 	s.relay.finish()
 	s.finish()
+	s.removePrivate()
+}
+
+// removePrivate does for an agent that is gone what it cannot do any more, and what
+// the next one may be late for: the tree has ended, and its secrets go with it.
+func (s *supervisor) removePrivate() {
+	if s.start.Private == "" {
+		return
+	}
+	for {
+		select {
+		case _, ok := <-s.orders:
+			if ok {
+				continue
+			}
+			if err := secretdir.Wipe(s.start.Private); err != nil {
+				os.Stderr.WriteString("shim: " + err.Error() + "\n")
+			}
+			return
+		default:
+			return // the agent is there
+		}
+	}
 }
 
 // awaitStart reads the first order. Anything but start ends the shim.

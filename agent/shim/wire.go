@@ -20,6 +20,7 @@ type order struct {
 
 type startOrder struct {
 	Dir         string             `json:"dir"`
+	Private     string             `json:"private,omitempty"`
 	Argv        []string           `json:"argv"`
 	Env         []string           `json:"env"`
 	Task        json.RawMessage    `json:"task"`

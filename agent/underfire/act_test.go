@@ -54,6 +54,8 @@ var acts = map[string]func(t executor.Task) int{
 	"flood":    func(t executor.Task) int { return write(t, line64K) },
 	"fillDisk": fillDisk,
 	"spies":    spies,
+	"hoards":   hoards,
+	"floods":   floodsMemory,
 	"steady":   steady,
 	"talks":    talks,
 }

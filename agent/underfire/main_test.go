@@ -24,6 +24,7 @@ import (
 	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/agent/shim"
+	"github.com/platform-core/execution-plane-service/vault"
 )
 
 // TestMain lets the test binary be an agent, its shim, and its executor.
@@ -49,6 +50,8 @@ type settings struct {
 	Quota, Total      int64
 	Limits            isolation.Limits
 	Credential        *shim.Credential
+	// Vault, if it is to have one, and its AppRole.
+	Vault, RoleID, SecretIDFile string
 }
 
 // beAgent is an agent as the runner verb makes one: SIGTERM drains.
@@ -63,11 +66,15 @@ func beAgent(arg string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+	var access *vault.Config
+	if s.Vault != "" {
+		access = &vault.Config{Address: s.Vault, Login: vault.AppRole{RoleID: s.RoleID, SecretIDFile: s.SecretIDFile}}
+	}
 	a, err := agent.New(agent.Config{
 		Connect: connect, EnrolmentToken: "ee_enrol", StateDir: s.Dir, Name: "verification-runner", Version: "1.0.0", Slots: s.Slots,
 		Executors: map[string]agent.Executor{"verification": {Argv: []string{s.Binary, "act"}, SHA256: "00"}},
 		Shim:      []string{"/proc/self/exe", "shim"}, SpoolQuota: s.Quota, SpoolTotal: s.Total, Metrics: s.Metrics,
-		Limits: s.Limits, Credential: s.Credential,
+		Limits: s.Limits, Credential: s.Credential, Vault: access,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	})
 	if err != nil {

@@ -39,6 +39,7 @@ type plane struct {
 	reports int
 	timing  wire.Timing
 	drain   bool
+	bundle  *policy.Bundle
 	// fault is asked before and after each write; true breaks the connection.
 	fault func(path string, after bool) bool
 }
@@ -62,7 +63,11 @@ type job struct {
 	stop      *wire.Stop
 	logs      map[string]*stored
 	facts     []wire.ReapedFact
-	decided   int // facts of policy decisions
+	decided   int      // facts of policy decisions
+	accessors []string // of tokens in Vault
+	revoked   []string
+	prints    int
+	resolved  bool
 	evidence  int
 	artifacts []string
 	claim     *wire.CompleteRequest
@@ -74,7 +79,7 @@ type job struct {
 func newPlane(t *testing.T) *plane {
 	p := &plane{t: t, news: make(chan struct{}), token: domain.NewID[domain.TokenID](uuid.New()),
 		timing: wire.Timing{Profile: "fast", ReportSeconds: 3, FenceSeconds: 50, WaitSeconds: 30},
-		byHash: map[string]*job{}, byLease: map[domain.LeaseID]*job{}}
+		byHash: map[string]*job{}, byLease: map[domain.LeaseID]*job{}, bundle: policy.Builtin()}
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	p.url = s.URL
@@ -90,7 +95,7 @@ func (p *plane) submit(acting string, change func(*domain.JobSpec, *wire.Offer))
 	}
 	o := wire.Offer{
 		Epoch: 1, AttemptID: spec.AttemptID, OperationID: spec.OperationID, PlanNodeID: spec.PlanNodeID,
-		OfferSeconds: 30, Isolation: "process", PolicyDigest: policy.Builtin().Digest(),
+		OfferSeconds: 30, Isolation: "process", PolicyDigest: p.bundle.Digest(),
 		Clocks: domain.Clocks{Profile: "fast", OfferSeconds: 30, RunSeconds: 600, StopSeconds: 1, LeaseSeconds: 60, UploadSeconds: 60, SalvageSeconds: 5},
 	}
 	if change != nil {
@@ -217,7 +222,7 @@ func (p *plane) breaks(path string, after bool) bool {
 func (p *plane) route(r *http.Request, path []string, body []byte) (any, error) {
 	switch {
 	case path[0] == "policy":
-		return policy.Builtin().Bytes(), nil
+		return p.bundle.Bytes(), nil
 	case path[0] == "runners" && len(path) == 1:
 		var req wire.Registration
 		err := json.Unmarshal(body, &req)
@@ -358,7 +363,20 @@ func (p *plane) lease(r *http.Request, path []string, body []byte) (any, error) 
 		if f.PolicyDecided != nil {
 			j.decided++
 		}
+		if f.SecretTokenIssued != nil {
+			j.accessors = append(j.accessors, f.SecretTokenIssued.Accessor)
+		}
+		j.resolved = j.resolved || f.SecretResolved != nil
+		if f.SecretRevoked != nil {
+			j.revoked = append(j.revoked, f.SecretRevoked.Accessors...)
+		}
 		return wire.Ack{}, err
+	case "fingerprints":
+		if r.Method == http.MethodGet {
+			return wire.FingerprintKey{Key: make([]byte, 32), Limit: 1 << 19}, nil
+		}
+		j.prints += len(body) / 8
+		return wire.FingerprintsAnswer{Prints: j.prints}, nil
 	case "artifacts":
 		var a wire.ArtifactRequest
 		err := json.Unmarshal(body, &a)

@@ -146,6 +146,12 @@ func (c *Client) StateAtTime(ctx context.Context, id domain.AttemptID, at time.T
 	return get[wire.AttemptState](ctx, c, attemptPath(id, "/state"), url.Values{"at": {at.UTC().Format(time.RFC3339Nano)}})
 }
 
+// SecretArtifact asks where in Vault a secret artifact lies. Whether policy lets the
+// token's role know is recorded.
+func (c *Client) SecretArtifact(ctx context.Context, id domain.AttemptID, artifact domain.ArtifactID) (wire.SecretArtifact, error) {
+	return get[wire.SecretArtifact](ctx, c, attemptPath(id, "/artifacts/"+url.PathEscape(artifact.String())+"/secret"), nil)
+}
+
 // Artifacts lists what the attempt stored.
 func (c *Client) Artifacts(ctx context.Context, id domain.AttemptID) ([]wire.Artifact, error) {
 	p, err := get[wire.Page[wire.Artifact]](ctx, c, attemptPath(id, "/artifacts"), nil)

@@ -63,7 +63,15 @@ func calls(ctx context.Context, c *client.Client) map[string]func() error {
 			}
 			return err
 		},
-		"Artifacts":      func() error { _, err := c.Artifacts(ctx, attemptID); return err },
+		"Artifacts": func() error { _, err := c.Artifacts(ctx, attemptID); return err },
+		"SecretArtifact": func() error {
+			_, err := c.SecretArtifact(ctx, attemptID, domain.ArtifactIDOf(attemptID, "kubeconfig"))
+			return err
+		},
+		"Revoked": func() error {
+			_, err := c.Revoked(ctx, key, runnerID, wire.RevokedRequest{AttemptID: attemptID, Accessors: []string{"hmac-1"}})
+			return err
+		},
 		"Evidence":       func() error { _, err := c.Evidence(ctx, attemptID); return err },
 		"Manifest":       func() error { _, err := c.Manifest(ctx, attemptID); return err },
 		"Explain":        func() error { _, err := c.Explain(ctx, attemptID); return err },
@@ -91,12 +99,17 @@ func calls(ctx context.Context, c *client.Client) map[string]func() error {
 		"SendLog":        func() error { _, err := c.SendLog(ctx, key, lease, "stdout", 7, []byte("x")); return err },
 		"Announce":       func() error { _, err := c.Announce(ctx, key, lease, wire.ArtifactRequest{}); return err },
 		"RecordEvidence": func() error { _, err := c.RecordEvidence(ctx, key, lease, wire.EvidenceRequest{}); return err },
-		"RecordFact":     func() error { _, err := c.RecordFact(ctx, key, lease, wire.FactRequest{}); return err },
-		"Complete":       func() error { _, err := c.Complete(ctx, key, lease, wire.CompleteRequest{}); return err },
-		"Release":        func() error { _, err := c.Release(ctx, key, lease, "declined"); return err },
-		"PolicyBundle":   func() error { _, err := c.PolicyBundle(ctx, strings.Repeat("ab", 32)); return err },
-		"Tokens":         func() error { _, err := c.Tokens(ctx); return err },
-		"CreateToken":    func() error { _, err := c.CreateToken(ctx, key, wire.TokenRequest{}); return err },
+		"FingerprintKey": func() error { _, err := c.FingerprintKey(ctx, lease); return err },
+		"SendFingerprints": func() error {
+			_, err := c.SendFingerprints(ctx, key, lease, 8, []uint64{1, 2})
+			return err
+		},
+		"RecordFact":   func() error { _, err := c.RecordFact(ctx, key, lease, wire.FactRequest{}); return err },
+		"Complete":     func() error { _, err := c.Complete(ctx, key, lease, wire.CompleteRequest{}); return err },
+		"Release":      func() error { _, err := c.Release(ctx, key, lease, "declined"); return err },
+		"PolicyBundle": func() error { _, err := c.PolicyBundle(ctx, strings.Repeat("ab", 32)); return err },
+		"Tokens":       func() error { _, err := c.Tokens(ctx); return err },
+		"CreateToken":  func() error { _, err := c.CreateToken(ctx, key, wire.TokenRequest{}); return err },
 		"RevokeToken": func() error {
 			_, err := c.RevokeToken(ctx, key, domain.NewID[domain.TokenID](uuid.New()), "x")
 			return err

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -73,6 +74,28 @@ func (c *Client) SendLog(ctx context.Context, key domain.CommandID, l Lease, str
 		k.body = []byte{}
 	}
 	return do[wire.LogAnswer](ctx, c, k)
+}
+
+// FingerprintKey asks for the key to fingerprint the attempt's secrets with. Any
+// replica may answer; the key is the same only if all of them share its secret.
+func (c *Client) FingerprintKey(ctx context.Context, l Lease) (wire.FingerprintKey, error) {
+	k := l.call(domain.CommandID{}, "/fingerprints")
+	k.method = http.MethodGet
+	return do[wire.FingerprintKey](ctx, c, k)
+}
+
+// SendFingerprints adds prints to those of the attempt that the service has. All of
+// them that are known should go in each call: what was sent before may be lost.
+// certain is the shortest leak that they cannot miss, in bytes.
+func (c *Client) SendFingerprints(ctx context.Context, key domain.CommandID, l Lease, certain int, prints []uint64) (wire.FingerprintsAnswer, error) {
+	k := l.call(key, "/fingerprints")
+	k.query = url.Values{"certain": {strconv.Itoa(certain)}}
+	k.contentType = "application/octet-stream"
+	k.body = make([]byte, 0, 8*len(prints))
+	for _, p := range prints {
+		k.body = binary.BigEndian.AppendUint64(k.body, p)
+	}
+	return do[wire.FingerprintsAnswer](ctx, c, k)
 }
 
 // Announce announces an artifact, or registers it once its bytes are stored.

@@ -49,6 +49,12 @@ func (c *Client) Report(ctx context.Context, key domain.CommandID, id domain.Run
 	return post[wire.ReportAnswer](ctx, c, key, runnerPath(id, "/report"), wire.ReportRequest{Leases: leases})
 }
 
+// Revoked says that this runner revoked Vault tokens which another one of its pool
+// left behind, see wire.Commands.Revoke.
+func (c *Client) Revoked(ctx context.Context, key domain.CommandID, runner domain.RunnerID, r wire.RevokedRequest) (wire.Ack, error) {
+	return post[wire.Ack](ctx, c, key, runnerPath(runner, "/revoked"), r)
+}
+
 // Runners lists the registered runners.
 func (c *Client) Runners(ctx context.Context) ([]wire.Runner, error) {
 	p, err := get[wire.Page[wire.Runner]](ctx, c, "/v1/runners", nil)

@@ -75,6 +75,9 @@ type Attempt struct {
 	LeaseUntil  *time.Time         `json:"lease_until,omitempty"`
 	Progress    *Progress          `json:"progress,omitempty"`
 	SpecSHA256  string             `json:"job_spec_sha256"`
+	// BundleState is empty until the bundle is sealed. That of a quarantined one, and
+	// the texts of its attempt, are not shown.
+	BundleState string `json:"bundle_state,omitempty"` // complete, incomplete, empty, quarantined
 }
 
 // Progress is the latest progress of a running attempt.
@@ -149,6 +152,14 @@ type Artifact struct {
 	SHA256    string          `json:"sha256"`
 	Output    bool            `json:"output"`
 	Inline    json.RawMessage `json:"inline,omitempty"`
+}
+
+// SecretArtifact says where a secret artifact lies. Vault decides who may read it
+// there.
+type SecretArtifact struct {
+	Reference  string `json:"reference"`
+	Bytes      int64  `json:"bytes"` // in clear
+	HMACSHA256 string `json:"hmac_sha256"`
 }
 
 // Explanation says why an attempt is where it is.

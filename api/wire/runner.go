@@ -72,6 +72,9 @@ type Commands struct {
 	Drain  bool    `json:"drain"`
 	// Gone lists leases that this runner believes to hold and that are over.
 	Gone []domain.LeaseID `json:"gone"`
+	// Revoke lists what runners of this pool left in Vault. It is told again until
+	// POST /v1/runners/{id}/revoked says that it is done, or the tokens have ended.
+	Revoke []Revoke `json:"revoke,omitempty"`
 }
 
 // Offer is the right to start one attempt, until OfferSeconds after the answer.
@@ -88,6 +91,34 @@ type Offer struct {
 	Isolation    string             `json:"isolation"`
 	PolicyDigest string             `json:"policy_digest"`
 	TraceParent  string             `json:"traceparent,omitempty"`
+}
+
+// Revoke names the Vault tokens of an attempt whose runner is gone, by their
+// accessors.
+type Revoke struct {
+	AttemptID domain.AttemptID `json:"attempt_id"`
+	Accessors []string         `json:"accessors"`
+}
+
+// RevokedRequest is the body of POST /v1/runners/{id}/revoked: these tokens are no
+// more.
+type RevokedRequest struct {
+	AttemptID domain.AttemptID `json:"attempt_id"`
+	Accessors []string         `json:"accessors"`
+}
+
+// FingerprintKey answers GET /v1/leases/{id}/fingerprints: the attempt's own key
+// for hashing what must not be found in its bundle. It is in memory only, here and
+// there.
+type FingerprintKey struct {
+	Key   []byte `json:"key"`   // 32 bytes
+	Limit int    `json:"limit"` // prints that are taken for one attempt
+}
+
+// FingerprintsAnswer answers POST /v1/leases/{id}/fingerprints?certain=, whose body
+// is the prints, 8 bytes each, big-endian. What was sent before stays.
+type FingerprintsAnswer struct {
+	Prints int `json:"prints"` // kept for this attempt
 }
 
 // Stop tells the holder of a lease to end the job.
@@ -168,11 +199,23 @@ type ArtifactRequest struct {
 	Name        string          `json:"name"`
 	Type        string          `json:"type"`
 	Output      bool            `json:"output,omitempty"`
-	Sensitivity string          `json:"sensitivity"` // public, internal; secret comes with the secrets work
+	Sensitivity string          `json:"sensitivity"` // public, internal, secret
 	MediaType   string          `json:"media_type,omitempty"`
 	Bytes       int64           `json:"bytes"`
-	SHA256      string          `json:"sha256"`
+	SHA256      string          `json:"sha256"`           // empty for a secret artifact
 	Inline      json.RawMessage `json:"inline,omitempty"` // ≤ 4 KiB of non-secret JSON; then nothing is uploaded
+	Vault       *VaultArtifact  `json:"vault,omitempty"`  // of a secret artifact, whose bytes never come here in clear
+}
+
+// VaultArtifact says where a secret artifact lies. Bytes of the request is the
+// size in clear.
+type VaultArtifact struct {
+	Reference  string `json:"reference"`   // vault://<mount>/<path>?version=n
+	HMACSHA256 string `json:"hmac_sha256"` // of the bytes in clear; the key lies beside them in Vault
+	// Where the value is too large for Vault: the encrypted object, which is
+	// uploaded as other artifacts are. Vault holds its key.
+	ObjectBytes  int64  `json:"object_bytes,omitempty"`
+	ObjectSHA256 string `json:"object_sha256,omitempty"`
 }
 
 // ArtifactAnswer answers an announcement.
@@ -209,6 +252,37 @@ type EvidenceAnswer struct {
 type FactRequest struct {
 	PolicyDecided     *PolicyFact `json:"policy_decided,omitempty"`
 	ProcessTreeReaped *ReapedFact `json:"process_tree_reaped,omitempty"`
+	SecretTokenIssued *TokenFact  `json:"secret_token_issued,omitempty"`
+	SecretResolved    *SecretFact `json:"secret_resolved,omitempty"`
+	SecretRevoked     *RevokeFact `json:"secret_revoked,omitempty"`
+}
+
+// TokenFact is a Vault token of the attempt's own, told before it is used.
+type TokenFact struct {
+	Accessor  string    `json:"accessor"`
+	Role      string    `json:"role"`
+	Policies  []string  `json:"policies"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Purpose   string    `json:"purpose"` // read, store
+}
+
+// SecretFact is a secret that was read, without its value.
+type SecretFact struct {
+	Index     int      `json:"index"` // in the JobSpec's inputs.secrets
+	Name      string   `json:"name"`
+	Reference string   `json:"reference"`
+	Version   int      `json:"version,omitempty"`
+	Engine    string   `json:"engine"`
+	Mapping   string   `json:"mapping"`
+	Accessor  string   `json:"accessor"`
+	LeaseID   string   `json:"lease_id,omitempty"`
+	Unmasked  bool     `json:"unmasked,omitempty"`
+	Weak      []string `json:"weak,omitempty"` // at most 50 entries of 200 bytes
+}
+
+// RevokeFact is tokens of the attempt that the runner has revoked.
+type RevokeFact struct {
+	Accessors []string `json:"accessors"`
 }
 
 // PolicyFact is a verdict that only the runner could give.

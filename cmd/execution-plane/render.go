@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -60,6 +61,9 @@ func printResult(w io.Writer, r domain.ExecutionResult) {
 		fmt.Fprintf(w, "  log %s: %d bytes, %s\n", l.Stream, l.Bytes, state)
 	}
 	fmt.Fprintf(w, "  bundle %s, manifest %.12s…\n", r.RawOutputBundle.State, r.RawOutputBundle.ManifestSHA256)
+	if r.RawOutputBundle.State == domain.BundleQuarantined {
+		fmt.Fprintf(w, "  ! its scan for secrets failed: log and bundle are shown to nobody; why and where: execution-plane events %s\n", short(r.AttemptID))
+	}
 }
 
 func headline(r domain.ExecutionResult) string {
@@ -145,6 +149,16 @@ func eventGist(e wire.Event) string {
 		return "claims " + d.Claim.Result
 	case domain.Sealed:
 		return fmt.Sprintf("bundle %s, %d objects", d.State, d.Objects)
+	case domain.ScanPassed:
+		return fmt.Sprintf("%d objects, %d bytes", d.Objects, d.Bytes)
+	case domain.ScanFailed:
+		return scanGist(d)
+	case domain.SecretTokenIssued, domain.SecretResolved, domain.SecretRevoked, domain.RunnerSecretRevoked:
+		return secretGist(d)
+	case domain.AccessGranted:
+		return fmt.Sprintf("%s of %s", printable(d.Name), short(d.AttemptID))
+	case domain.AccessDenied:
+		return fmt.Sprintf("%s of %s %v", printable(d.Name), short(d.AttemptID), d.Reasons)
 	case domain.Succeeded:
 		return string(d.Category)
 	case domain.Failed:
@@ -155,6 +169,37 @@ func eventGist(e wire.Event) string {
 		return string(d.FailureCode)
 	}
 	return ""
+}
+
+// secretGist says what of Vault was used; no event holds a value.
+func secretGist(e domain.Event) string {
+	switch d := e.(type) {
+	case domain.SecretTokenIssued:
+		return fmt.Sprintf("to %s, with %s, until %s", d.Purpose, printable(strings.Join(d.Policies, ", ")), d.ExpiresAt.UTC().Format(time.TimeOnly))
+	case domain.SecretResolved:
+		text := fmt.Sprintf("%s is %s", printable(d.Name), printable(d.Reference))
+		if d.Version > 0 && !strings.Contains(d.Reference, "?version=") {
+			text += fmt.Sprintf(", version %d", d.Version)
+		}
+		if d.Unmasked {
+			text += ", too short to be masked"
+		}
+		return text
+	case domain.SecretRevoked:
+		return fmt.Sprintf("tokens: %d", len(d.Accessors))
+	case domain.RunnerSecretRevoked:
+		return fmt.Sprintf("tokens: %d, left by %s", len(d.Accessors), short(d.AttemptID))
+	}
+	return ""
+}
+
+// scanGist says why a bundle is quarantined, and where something was found.
+func scanGist(f domain.ScanFailed) string {
+	text := f.Reason + ", the bundle is quarantined"
+	if len(f.Found) > 0 {
+		text += "; found in " + printable(strings.Join(f.Found, ", "))
+	}
+	return text
 }
 
 // printReasons shows why policy refused. Events keep codes only; details come

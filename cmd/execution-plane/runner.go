@@ -36,6 +36,7 @@ type runnerRunCmd struct {
 	Labels       map[string]string `help:"Labels, such as zone=a."`
 	Drain        time.Duration     `default:"10m" help:"How long running attempts may go on after SIGTERM."`
 	Metrics      string            `env:"EXECUTION_PLANE_RUNNER_METRICS" help:"Serve Prometheus metrics on this address, such as 127.0.0.1:9465."`
+	Vault        vaultFlags        `embed:"" prefix:"vault-"`
 }
 
 func (c *runnerRunCmd) Run(s *session) error {
@@ -57,10 +58,14 @@ func (c *runnerRunCmd) Run(s *session) error {
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		return &exitError{exitUsage, fmt.Errorf("make the runner's folder: %w; choose another with --state-dir", err)}
 	}
+	access, err := c.Vault.config()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
 	log := newLogger(s.err)
 	a, err := agent.New(embedded.RunnerConfig(self, version, agent.Config{
 		Connect: connect, EnrolmentToken: c.Enrolment, StateDir: c.StateDir, BinarySHA256: digest, Slots: c.Slots,
-		Environments: c.Environments, Labels: c.Labels, DrainLimit: c.Drain, Metrics: c.Metrics, Log: log,
+		Environments: c.Environments, Labels: c.Labels, DrainLimit: c.Drain, Metrics: c.Metrics, Log: log, Vault: access,
 	}))
 	if err != nil {
 		return &exitError{exitUsage, err}

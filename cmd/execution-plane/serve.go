@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
 	"github.com/platform-core/execution-plane-service/internal/plane"
@@ -31,7 +32,13 @@ type serveCmd struct {
 	MaxQueue   int           `env:"EXECUTION_PLANE_MAX_QUEUE" default:"10000" help:"Attempts that may wait before submits are answered 429; 0: no limit."`
 	ScrubRound time.Duration `env:"EXECUTION_PLANE_SCRUB_ROUND" default:"168h" help:"How often every stored object is read and compared; negative: never."`
 	ScrubBytes int64         `name:"scrub-bytes-per-second" env:"EXECUTION_PLANE_SCRUB_BYTES_PER_SECOND" default:"16777216" help:"What is read for that, a second at most."`
-	DataDir    string        `env:"EXECUTION_PLANE_DATA" default:"${data_dir}" type:"path" help:"With --dev: where everything is kept."`
+
+	FingerprintKeyFile string        `env:"EXECUTION_PLANE_FINGERPRINT_KEY_FILE" type:"path" help:"File of at least 32 random bytes, the same for all replicas: what bundles are scanned for secrets with. Default: a key that ends with the process."`
+	ScanLimit          time.Duration `env:"EXECUTION_PLANE_SCAN_LIMIT" default:"10m" help:"How long one bundle may be scanned; past it the bundle is quarantined."`
+
+	DataDir string `env:"EXECUTION_PLANE_DATA" default:"${data_dir}" type:"path" help:"With --dev: where everything is kept."`
+
+	Vault vaultFlags `embed:"" prefix:"vault-" group:"With --dev, for its runner:"`
 }
 
 func (c *serveCmd) Run(s *session) error {
@@ -47,6 +54,10 @@ func (c *serveCmd) Run(s *session) error {
 			return &exitError{exitUsage, fmt.Errorf("%s is missing; to try everything on this machine: execution-plane serve --dev", name)}
 		}
 	}
+	keys, err := c.fingerprintKeys()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
 	pool, err := database(s.ctx, c.DatabaseURL)
 	if err != nil {
 		return err
@@ -57,6 +68,7 @@ func (c *serveCmd) Run(s *session) error {
 	p, err := plane.New(s.ctx, plane.Config{
 		DatabaseURL: c.DatabaseURL, MaxConns: c.MaxConns, Migrate: c.Migrate, Policy: bundle, Profile: profile, Modules: c.Modules, Listen: c.Listen, MaxQueue: c.MaxQueue, Log: log,
 		Objects: c.config(), ScrubRound: c.ScrubRound, ScrubBytes: c.ScrubBytes,
+		Keys: keys, ScanLimit: c.ScanLimit,
 	})
 	if errors.Is(err, plane.ErrConfig) {
 		return &exitError{exitUsage, err}
@@ -72,6 +84,22 @@ func (c *serveCmd) Run(s *session) error {
 	defer p.Close()
 	log.Info("service starts", "url", p.URL(), "modules", p.Modules, "policy", bundle.Digest(), "profile", profile.Name, "version", version)
 	return p.Run(s.ctx)
+}
+
+// fingerprintKeys reads the secret that replicas share; nil where there is none.
+func (c *serveCmd) fingerprintKeys() (*commands.FingerprintKeys, error) {
+	if c.FingerprintKeyFile == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(c.FingerprintKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the fingerprint key: %w", err)
+	}
+	keys, err := commands.SharedFingerprintKeys(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.FingerprintKeyFile, err)
+	}
+	return keys, nil
 }
 
 func (c *serveCmd) bundle() (*policy.Bundle, error) {
@@ -96,9 +124,13 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	access, err := c.Vault.config()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
 	stack, err := embedded.Start(s.ctx, embedded.Options{
 		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, Version: version, Log: newLogger(s.err),
-		Runner:   &embedded.Runner{Pool: "default", Slots: 4, Executable: self},
+		Runner:   &embedded.Runner{Pool: "default", Slots: 4, Executable: self, Vault: access},
 		Progress: func(what string) { fmt.Fprintln(s.err, what+" …") },
 	})
 	if err != nil {

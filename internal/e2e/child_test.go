@@ -24,6 +24,7 @@ import (
 	"github.com/platform-core/execution-plane-service/internal/plane"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
+	"github.com/platform-core/execution-plane-service/vault"
 )
 
 const (
@@ -43,6 +44,9 @@ type childConfig struct {
 
 	Fast    bool // the service: the fast profile as it is, instead of the roomy one
 	Chatter bool // the runner: its executor is the chatter
+
+	Executor                    string // the runner: its executor's verb in this binary
+	Vault, RoleID, SecretIDFile string // the runner: its login
 }
 
 func (c childConfig) profile() domain.Profile {
@@ -86,11 +90,27 @@ func runChild(c childConfig) error {
 	if c.Chatter {
 		newOne = newChatter
 	}
+	if c.Executor != "" {
+		newOne = c.vaultedAgent
+	}
 	a, err := newOne(connect, c.Enrolment, c.StateDir, c.Slots, childLog())
 	if err != nil {
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// vaultedAgent has an executor of this binary and, where there is one, a login to Vault.
+func (c childConfig) vaultedAgent(connect func(string) agent.Plane, enrolment, dir string, slots int, log *slog.Logger) (*agent.Agent, error) {
+	config, err := agentConfig(connect, enrolment, dir, slots, log)
+	if err != nil {
+		return nil, err
+	}
+	config.Executors = map[string]agent.Executor{runners.TypeVerification: {Argv: []string{config.Shim[0], c.Executor}}}
+	if c.Vault != "" {
+		config.Vault = &vault.Config{Address: c.Vault, Login: vault.AppRole{RoleID: c.RoleID, SecretIDFile: c.SecretIDFile}, Patience: 3 * time.Second}
+	}
+	return agent.New(config)
 }
 
 // newAgent is the verification runner of this binary.

@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 			os.Exit(verification.Serve())
 		case verbChatter:
 			os.Exit(executor.Serve(chatter))
+		case verbLeaker:
+			os.Exit(executor.Serve(leaker))
 		case verbService, verbRunner:
 			os.Exit(childMain(os.Args[1]))
 		}

@@ -38,6 +38,7 @@ type setup struct {
 	bare    bool            // an empty database there; open is called once it is migrated
 	profile domain.Profile  // zero: quick
 	limits  domain.ControlLimits
+	policy  *policy.Bundle // nil: the one for development
 	wrap    func(eventstore.Store) eventstore.Store
 }
 
@@ -163,8 +164,12 @@ func embeddedS3(t *testing.T, ctx context.Context) objects.Config {
 }
 
 func (w *world) config(listen string, modules ...string) plane.Config {
+	b := w.policy
+	if b == nil {
+		b = policy.BuiltinDev()
+	}
 	return plane.Config{
-		DatabaseURL: w.db, Objects: w.s3, Policy: policy.BuiltinDev(), Profile: w.profile, Limits: w.limits, Modules: modules,
+		DatabaseURL: w.db, Objects: w.s3, Policy: b, Profile: w.profile, Limits: w.limits, Modules: modules,
 		Listen: listen, Log: w.logger("service"), WrapStore: w.wrap, MaxConns: 12,
 	}
 }

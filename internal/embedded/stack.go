@@ -21,6 +21,7 @@ import (
 	"github.com/platform-core/execution-plane-service/internal/s3embed"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
+	"github.com/platform-core/execution-plane-service/vault"
 )
 
 // Options say what is wanted. The zero value is a throw-away stack without a runner.
@@ -45,6 +46,8 @@ type Runner struct {
 	Slots int
 	// Executable is this program: it serves as shim and executor by its hidden verbs.
 	Executable string
+	// Vault is where it reads secrets; nil: nowhere.
+	Vault *vault.Config
 }
 
 // Stack is a running embedded default.
@@ -218,7 +221,7 @@ func (s *Stack) startRunner(ctx, run context.Context, o Options) error {
 		return err
 	}
 	a, err := agent.New(RunnerConfig(o.Runner.Executable, o.Version, agent.Config{
-		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: o.Runner.Slots, Log: o.Log, DrainLimit: 20 * time.Second,
+		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: o.Runner.Slots, Log: o.Log, DrainLimit: 20 * time.Second, Vault: o.Runner.Vault,
 	}))
 	if err != nil {
 		return fmt.Errorf("start the runner: %w", err)

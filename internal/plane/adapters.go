@@ -38,6 +38,9 @@ func (h health) Checks(ctx context.Context) map[string]wire.Check {
 	if err := h.p.Bucket.Health(ctx); err != nil {
 		out["object_storage"] = wire.Check{Status: "degraded", Detail: "logs wait on the runners and bundles are not sealed until it is back"}
 	}
+	if h.p.keys.others.Load() > 0 {
+		out["fingerprint_keys"] = wire.Check{Status: "degraded", Detail: "another replica uses another fingerprint key; bundles of jobs with secrets are quarantined until all have the same --fingerprint-key-file"}
+	}
 	return out
 }
 
@@ -62,11 +65,14 @@ var (
 	scrubbed = prometheus.NewDesc("eps_scrub_findings", "Stored objects that are not what the ledger says, as last looked at.", nil, nil)
 	scrubObj = prometheus.NewDesc("eps_scrub_objects_total", "Stored objects that this replica has looked at.", nil, nil)
 	scrubLen = prometheus.NewDesc("eps_scrub_bytes_total", "Bytes of stored objects that this replica has looked at.", nil, nil)
+	scanned  = prometheus.NewDesc("eps_scans_total", "Bundles that this replica scanned for secrets, by result and reason.", []string{"result", "reason"}, nil)
+	scanLen  = prometheus.NewDesc("eps_scan_bytes_total", "Bytes that this replica scanned for secrets.", nil, nil)
+	leftOver = prometheus.NewDesc("eps_vault_tokens_left", "Vault tokens of attempts that no runner looks after and Vault has not ended yet.", nil, nil)
 	unsealed = prometheus.NewDesc("eps_seal_waiting", "Attempts that could not be sealed at the last look.", nil, nil)
 )
 
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed, scrubbed, scrubObj, scrubLen} {
+	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed, scrubbed, scrubObj, scrubLen, scanned, scanLen, leftOver} {
 		ch <- d
 	}
 }
@@ -80,9 +86,21 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	looked, read := c.p.scrubber.Counts()
 	ch <- prometheus.MustNewConstMetric(scrubObj, prometheus.CounterValue, float64(looked))
 	ch <- prometheus.MustNewConstMetric(scrubLen, prometheus.CounterValue, float64(read))
+	if n, err := c.p.Reads.CountLeftTokens(ctx); err == nil {
+		gauge(leftOver, float64(n))
+	}
 	if n, err := c.p.Reads.OpenScrubFindings(ctx); err == nil {
 		gauge(scrubbed, float64(n))
 	}
+	verdicts, scannedBytes := c.p.sealer.Scans()
+	for reason, n := range verdicts {
+		result := "failed"
+		if reason == "" {
+			result = "passed"
+		}
+		ch <- prometheus.MustNewConstMetric(scanned, prometheus.CounterValue, float64(n), result, reason)
+	}
+	ch <- prometheus.MustNewConstMetric(scanLen, prometheus.CounterValue, float64(scannedBytes))
 	gauge(unsealed, float64(c.p.sealer.Waiting()))
 	if counts, err := c.p.Reads.StateCounts(ctx); err == nil {
 		for state, n := range counts {

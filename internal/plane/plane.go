@@ -54,8 +54,13 @@ type Config struct {
 	// 16 MiB.
 	ScrubRound time.Duration
 	ScrubBytes int64
-	Migrate    bool // apply pending migrations at start; otherwise refuse to start with them
-	Log        *slog.Logger
+	// Keys are those that secrets are fingerprinted with, the same for all replicas;
+	// nil: keys of this replica's own. ScanLimit is how long one bundle may be scanned
+	// for them, 0 for ten minutes.
+	Keys      *commands.FingerprintKeys
+	ScanLimit time.Duration
+	Migrate   bool // apply pending migrations at start; otherwise refuse to start with them
+	Log       *slog.Logger
 	// Sink, if not nil, is told every append of this replica after it committed.
 	Sink func([]eventstore.Event)
 	// WrapStore, if not nil, stands between commands and the store: for tests that
@@ -83,6 +88,7 @@ type Plane struct {
 	feed     *postgres.Listener
 	sealer   *artifacts.Sealer
 	scrubber *artifacts.Scrubber
+	keys     *keyWatch
 	api      *api.API
 	listener net.Listener
 }
@@ -154,7 +160,7 @@ func (p *Plane) connect(ctx context.Context) error {
 func (p *Plane) assemble() {
 	p.Reads = projections.NewReader(p.Pool)
 	var d *dispatch.Dispatcher
-	p.Store = postgres.Open(p.Pool, projections.Tables(), postgres.Options{OnAppend: func(events []eventstore.Event) {
+	p.Store = postgres.Open(p.Pool, projections.WrittenTables(), postgres.Options{OnAppend: func(events []eventstore.Event) {
 		d.Appended(events)
 		if p.Sink != nil {
 			p.Sink(events)
@@ -168,19 +174,21 @@ func (p *Plane) assemble() {
 	active := func() *policy.Bundle { return p.Policy }
 	p.Commands = commands.New(commands.Config{
 		Store: store, Index: commands.NewIndex(p.Reads), Policy: active, Actions: runners.Catalogue(), Profile: p.Profile,
-		Limits: p.Limits, StorageBase: p.Bucket.URI(""), MaxQueue: p.MaxQueue, Log: p.Log,
+		Limits: p.Limits, StorageBase: p.Bucket.URI(""), Replica: p.holder, MaxQueue: p.MaxQueue, Log: p.Log,
+		Prints: p.Reads, Keys: p.Keys,
 	})
+	p.keys = &keyWatch{p: p}
 	d = dispatch.New(dispatch.Config{Commands: p.Commands, Reads: p.Reads, Feed: feed{p.Store, p.feed}, Policy: active, Profile: p.Profile, Leases: p.Store, Holder: p.holder, Log: p.Log})
 	p.Dispatch = d
 	p.Logs = &artifacts.Logs{Store: store, Reads: p.Reads, Objects: p.Bucket}
 	p.Follow = &artifacts.Followers{Rows: p.Reads, Log: p.Log}
 	p.Policies = artifacts.NewPolicies(p.Bucket, p.Policy)
 	p.sealer = &artifacts.Sealer{Store: store, Feed: p.Store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
-		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log}
+		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log, Keys: p.Commands.Keys, ScanLimit: p.ScanLimit}
 	p.scrubber = &artifacts.Scrubber{Store: store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
 		Leases: p.Store, Holder: p.holder, Log: p.Log, Round: p.ScrubRound, BytesPerSecond: p.ScrubBytes}
 	p.api = api.New(api.Config{
-		Commands: p.Commands, Dispatch: d, Intake: &artifacts.Intake{Commands: p.Commands, Objects: p.Bucket}, Logs: p.Logs,
+		Commands: p.Commands, Dispatch: d, Intake: &artifacts.Intake{Commands: p.Commands, Objects: p.Bucket, Policies: p.Policies}, Logs: p.Logs,
 		Followers: p.Follow, Reads: p.Reads, Streams: store, Feed: p.Store, Policies: p.Policies, Health: health{p},
 		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
 	})
@@ -250,6 +258,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}}).Run)
 	start("listener", p.feed.Run)
 	start("dispatch", p.Dispatch.Run)
+	start("fingerprint keys", p.keys.run)
 	start("policy", p.announcePolicy)
 	if slices.Contains(p.Modules, ModuleDispatcher) {
 		start("sweeper", p.Dispatch.Sweep)

@@ -1,29 +1,29 @@
 package s3test
 
 import (
-	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/internal/peers"
 )
 
 const (
 	startDeadline = 20 * time.Second
-	stopDeadline  = 5 * time.Second
 	startTries    = 3
 	healthPath    = "/health"
 )
+
+var peer = peers.Peer{Name: "S3", Folder: "s3", Binary: "versitygw", Sources: []string{"go.mod", "go.sum"}}
 
 // Process is a running S3 server. Its methods are for the test's own goroutine.
 type Process struct {
@@ -35,14 +35,14 @@ type Process struct {
 	path string
 	data string
 	meta string // folder for metadata; empty where the file system keeps attributes
-	run  *running
+	run  *peers.Run
 }
 
 // Server starts a server on a free loopback port, with its data in the test's
 // temporary folder. It ends with the test.
 func Server(t testing.TB) *Process {
 	t.Helper()
-	path, err := binary()
+	path, err := peer.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,9 @@ func (p *Process) Stop() {
 	if p.run == nil {
 		p.t.Fatal("the S3 peer is not running")
 	}
-	p.run.kill(p.t)
+	if err := p.run.Kill(); err != nil {
+		p.t.Errorf("stopping the S3 peer: %v", err)
+	}
 	p.run = nil
 }
 
@@ -138,8 +140,8 @@ func (p *Process) signal(s syscall.Signal) {
 	if p.run == nil {
 		p.t.Fatal("the S3 peer is not running")
 	}
-	if err := p.run.cmd.Process.Signal(s); err != nil {
-		p.t.Fatalf("sending %v to the S3 peer: %v", s, err)
+	if err := p.run.Signal(s); err != nil {
+		p.t.Fatalf("the S3 peer: %v", err)
 	}
 }
 
@@ -150,26 +152,18 @@ func (p *Process) start() error {
 	}
 	cmd := exec.Command(p.path, append(args, p.data)...)
 	cmd.Env = []string{"ROOT_ACCESS_KEY=" + p.AccessKey, "ROOT_SECRET_KEY=" + p.SecretKey, "HOME=" + p.data}
-	run, err := launch(cmd)
+	run, err := peers.Start(cmd)
 	if err != nil {
 		return err
 	}
-	if err := run.ready("http://" + p.Endpoint + healthPath); err != nil {
-		run.kill(p.t)
-		return err
+	if err := ready(run, "http://"+p.Endpoint+healthPath); err != nil {
+		return errors.Join(err, run.Kill())
 	}
 	p.run = run
 	return nil
 }
 
-// running is one life of the process.
-type running struct {
-	cmd    *exec.Cmd
-	output *output
-	exited chan struct{} // closed after Wait
-}
-
-func (r *running) ready(url string) error {
+func ready(r *peers.Run, url string) error {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	deadline := time.NewTimer(startDeadline)
 	defer deadline.Stop()
@@ -187,23 +181,12 @@ func (r *running) ready(url string) error {
 		}
 		last = err
 		select {
-		case <-r.exited:
-			return fmt.Errorf("it ended at once (%v): %s", r.cmd.ProcessState, r.output)
+		case <-r.Ended():
+			return fmt.Errorf("it ended at once (%v): %s", r.State(), r.Words())
 		case <-deadline.C:
-			return fmt.Errorf("it is not ready after %s: %w: %s", startDeadline, last, r.output)
+			return fmt.Errorf("it is not ready after %s: %w: %s", startDeadline, last, r.Words())
 		case <-poll.C:
 		}
-	}
-}
-
-func (r *running) kill(t testing.TB) {
-	t.Helper()
-	// An error means that it has ended already, which exited shows.
-	_ = r.cmd.Process.Kill()
-	select {
-	case <-r.exited:
-	case <-time.After(stopDeadline):
-		t.Errorf("the S3 peer, process %d, did not end", r.cmd.Process.Pid)
 	}
 }
 
@@ -214,25 +197,4 @@ func freeEndpoint() (string, error) {
 	}
 	defer l.Close()
 	return l.Addr().String(), nil
-}
-
-// output keeps the last words of the server for a failure's text.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.buf.Len() > 64<<10 {
-		o.buf.Reset()
-	}
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.TrimSpace(o.buf.String())
 }

@@ -159,8 +159,8 @@ func (c *Clients) choose(r *mrand.Rand, n, which int) (Input, func(context.Conte
 		return in, func(ctx context.Context) (Output, error) { return state(s.Requeue(ctx, m, id, "it hangs")) }
 	case "seal":
 		return in, func(ctx context.Context) (Output, error) {
-			_, err := s.Seal(ctx, id, func(domain.Attempt, time.Time) (domain.Sealed, error) {
-				return domain.Sealed{State: "complete", URI: "s3://bucket/x", ManifestSHA256: sha("manifest")}, nil
+			_, err := s.Seal(ctx, id, func(domain.Attempt, time.Time) (domain.Seal, error) {
+				return domain.Seal{Sealed: domain.Sealed{State: "complete", URI: "s3://bucket/x", ManifestSHA256: sha("manifest")}}, nil
 			})
 			return Output{}, err
 		}

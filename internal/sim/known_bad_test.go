@@ -121,6 +121,7 @@ var tested = []struct{ guard, pkg, test string }{
 	{"wall_clock", "agent", "TestFenceCountsByTheBootTimeClock"},
 	{"no_eof_flush", "agent", "TestOneJobFromOfferToTheLastByte"},
 	{"seal_without_readback", "artifacts", "TestGaps"},
+	{"seal_unscanned", "artifacts", "TestASealWithoutAVerdictIsRefused"},
 }
 
 func TestKnownBadUnits(t *testing.T) {

@@ -307,11 +307,27 @@ func (d reads) Lease(ctx context.Context, id domain.LeaseID) (commands.LeaseReco
 }
 
 // Artifact finds an attempt's artifact by name.
-func (d reads) Artifact(ctx context.Context, id domain.AttemptID, artifact string) (string, bool, error) {
+func (d reads) Artifact(ctx context.Context, id domain.AttemptID, artifact string) (commands.ArtifactRecord, bool, error) {
 	if err := d.ask(ctx, "artifact/"+artifact); err != nil {
-		return "", false, err
+		return commands.ArtifactRecord{}, false, err
 	}
 	return d.Rows.Artifact(ctx, id, artifact)
+}
+
+// VaultTokens lists an attempt's Vault tokens.
+func (d reads) VaultTokens(ctx context.Context, id domain.AttemptID) ([]commands.TokenRecord, error) {
+	if err := d.ask(ctx, "tokens/"+id.String()); err != nil {
+		return nil, err
+	}
+	return d.Rows.VaultTokens(ctx, id)
+}
+
+// LeftTokens lists the tokens that nobody looks after any more.
+func (d reads) LeftTokens(ctx context.Context, pools []string, limit int) ([]projections.LeftToken, error) {
+	if err := d.ask(ctx, "left tokens"); err != nil {
+		return nil, err
+	}
+	return d.leftTokens(pools, d.w.dbNow(), limit), nil
 }
 
 // QueueDepth counts the attempts that wait.

@@ -22,7 +22,9 @@ type Rows struct {
 	attempts  map[uuid.UUID]*attemptRow
 	leases    map[uuid.UUID]projections.LiveLease // by attempt
 	index     map[uuid.UUID]projections.LeaseView // by lease
-	artifacts map[artifactKey]string
+	artifacts map[artifactKey]commands.ArtifactRecord
+	tokensOf  map[vaultToken]vaultTokenRow
+	revoked   map[vaultToken]bool
 	runners   map[uuid.UUID]projections.RunnerView
 	tokens    map[uuid.UUID]projections.TokenView // by runner
 	enrolled  map[uuid.UUID]projections.EnrolmentView
@@ -43,7 +45,7 @@ type artifactKey struct {
 func NewRows() *Rows {
 	return &Rows{
 		attempts: map[uuid.UUID]*attemptRow{}, leases: map[uuid.UUID]projections.LiveLease{}, index: map[uuid.UUID]projections.LeaseView{},
-		artifacts: map[artifactKey]string{}, runners: map[uuid.UUID]projections.RunnerView{}, tokens: map[uuid.UUID]projections.TokenView{},
+		artifacts: map[artifactKey]commands.ArtifactRecord{}, tokensOf: map[vaultToken]vaultTokenRow{}, revoked: map[vaultToken]bool{}, runners: map[uuid.UUID]projections.RunnerView{}, tokens: map[uuid.UUID]projections.TokenView{},
 		enrolled: map[uuid.UUID]projections.EnrolmentView{},
 	}
 }
@@ -84,12 +86,16 @@ func (t *Rows) apply(c eventstore.Change) {
 		t.index[l.LeaseID] = l
 	case "artifacts":
 		var a struct {
-			AttemptID uuid.UUID
-			Name      string
-			SHA256    string `db:"sha256"`
+			AttemptID   uuid.UUID
+			Name        string
+			SHA256      string `db:"sha256"`
+			Sensitivity string
+			URI         string
 		}
 		scan(c.Row, &a)
-		t.artifacts[artifactKey{a.AttemptID, a.Name}] = a.SHA256
+		t.artifacts[artifactKey{a.AttemptID, a.Name}] = commands.ArtifactRecord{SHA256: a.SHA256, Sensitivity: a.Sensitivity, URI: a.URI}
+	case "secret_tokens", "secret_revocations":
+		t.applyToken(c)
 	case "runners", "runner_status":
 		var id struct{ RunnerID uuid.UUID }
 		scan(c.Row, &id)
@@ -152,11 +158,11 @@ func (t *Rows) Node(ctx context.Context, id domain.AttemptID) (domain.OperationI
 }
 
 // Artifact finds an attempt's artifact by name.
-func (t *Rows) Artifact(_ context.Context, id domain.AttemptID, artifact string) (string, bool, error) {
+func (t *Rows) Artifact(_ context.Context, id domain.AttemptID, artifact string) (commands.ArtifactRecord, bool, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	sum, ok := t.artifacts[artifactKey{id.UUID(), artifact}]
-	return sum, ok, nil
+	a, ok := t.artifacts[artifactKey{id.UUID(), artifact}]
+	return a, ok, nil
 }
 
 // SweptAt is never: a world of its own overrides it.

@@ -148,7 +148,10 @@ func (w *World) sealOne(r *replica, key uint64, id domain.AttemptID) {
 	r.sealing[id] = true
 	life := r.life
 	w.spawn(key, r, func(ctx context.Context) {
-		_, err := r.svc.Seal(ctx, id, func(a domain.Attempt, _ time.Time) (domain.Sealed, error) { return w.bundle(ctx, a) })
+		_, err := r.svc.Seal(ctx, id, func(a domain.Attempt, _ time.Time) (domain.Seal, error) {
+			sealed, err := w.bundle(ctx, a)
+			return domain.Seal{Sealed: sealed}, err
+		})
 		w.count("seal", word(err))
 		if r.life != life {
 			return

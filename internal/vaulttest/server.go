@@ -1,26 +1,27 @@
 package vaulttest
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/vault/api"
+
+	"github.com/platform-core/execution-plane-service/internal/peers"
 )
 
-const (
-	startDeadline = 60 * time.Second
-	stopDeadline  = 5 * time.Second
-)
+const startDeadline = 60 * time.Second
+
+var peer = peers.Peer{
+	Name: "Vault", Folder: "vault", Binary: "vault-peer", Sources: []string{"*.go", "okta/okta/*.go", "go.mod", "go.sum"},
+}
 
 // Process is a running Vault server, unsealed. Its methods are for the test's own
 // goroutine, and end the test where something fails.
@@ -28,29 +29,44 @@ type Process struct {
 	Address   string // http://127.0.0.1:port, the same after Restart
 	RootToken string
 	UnsealKey string // base64
+	Standby   string // address of the second node; empty but for WithStandby
 
 	t    testing.TB
 	path string
 	dir  string
-	keep bool
-	run  *running
+	args []string
+	run  *peers.Run
 }
 
 // Server starts a server on a free loopback port with its storage in memory: Stop
 // and Restart give an empty one with another root token. It ends with the test.
-func Server(t testing.TB) *Process { return start(t, false) }
+func Server(t testing.TB) *Process {
+	t.Helper()
+	return start(t)
+}
 
 // Durable starts a server that keeps its data and its root token over Stop and
 // Restart, in the test's temporary folder.
-func Durable(t testing.TB) *Process { return start(t, true) }
-
-func start(t testing.TB, keep bool) *Process {
+func Durable(t testing.TB) *Process {
 	t.Helper()
-	path, err := binary()
+	dir := t.TempDir()
+	return start(t, "-data", dir)
+}
+
+// WithStandby starts a server in memory and a second node beside it, which stands
+// by and forwards no requests.
+func WithStandby(t testing.TB) *Process {
+	t.Helper()
+	return start(t, "-standby")
+}
+
+func start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	path, err := peer.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{t: t, path: path, dir: t.TempDir(), keep: keep}
+	p := &Process{t: t, path: path, dir: t.TempDir(), args: args}
 	t.Cleanup(func() {
 		if p.run != nil {
 			p.Stop()
@@ -68,7 +84,9 @@ func (p *Process) Stop() {
 	if p.run == nil {
 		p.t.Fatal("the Vault peer is not running")
 	}
-	p.run.kill(p.t)
+	if err := p.run.Kill(); err != nil {
+		p.t.Errorf("stopping the Vault peer: %v", err)
+	}
 	p.run = nil
 }
 
@@ -94,32 +112,26 @@ func (p *Process) signal(s syscall.Signal) {
 	if p.run == nil {
 		p.t.Fatal("the Vault peer is not running")
 	}
-	if err := p.run.cmd.Process.Signal(s); err != nil {
-		p.t.Fatalf("sending %v to the Vault peer: %v", s, err)
+	if err := p.run.Signal(s); err != nil {
+		p.t.Fatalf("the Vault peer: %v", err)
 	}
 }
 
 func (p *Process) start(listen string) error {
-	args := []string{"-listen", listen}
-	if p.keep {
-		args = append(args, "-data", p.dir)
-	}
-	r := &running{cmd: exec.Command(p.path, args...), words: &output{}, ended: make(chan struct{})}
-	r.cmd.Env = []string{"HOME=" + p.dir, "TMPDIR=" + p.dir}
-	r.cmd.Stderr = r.words
-	stdin, err := r.cmd.StdinPipe()
-	if err != nil {
+	cmd := exec.Command(p.path, append([]string{"-listen", listen}, p.args...)...)
+	cmd.Env = []string{"HOME=" + p.dir, "TMPDIR=" + p.dir}
+	// Held open by the command until it has ended: the server ends when it closes.
+	if _, err := cmd.StdinPipe(); err != nil {
 		return err
 	}
-	r.stdin = stdin
 	// Not StdoutPipe: Wait would close it under the reader.
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer read.Close()
-	r.cmd.Stdout = write
-	err = launch(r.cmd, r.ended)
+	cmd.Stdout = write
+	r, err := peers.Start(cmd)
 	write.Close()
 	if err != nil {
 		return err
@@ -128,16 +140,16 @@ func (p *Process) start(listen string) error {
 		Address   string `json:"address"`
 		RootToken string `json:"root_token"`
 		UnsealKey string `json:"unseal_key"`
+		Standby   string `json:"standby"`
 	}
 	err = read.SetReadDeadline(time.Now().Add(startDeadline))
 	if err == nil {
 		err = json.NewDecoder(read).Decode(&line)
 	}
 	if err != nil {
-		r.kill(p.t)
-		return fmt.Errorf("it did not become ready: %w: %s", err, r.words)
+		return errors.Join(fmt.Errorf("it did not become ready: %w: %s", err, r.Words()), r.Kill())
 	}
-	p.Address, p.RootToken, p.UnsealKey, p.run = line.Address, line.RootToken, line.UnsealKey, r
+	p.Address, p.RootToken, p.UnsealKey, p.Standby, p.run = line.Address, line.RootToken, line.UnsealKey, line.Standby, r
 	return nil
 }
 
@@ -160,47 +172,6 @@ func (p *Process) Client(token string) *api.Client {
 func (p *Process) Root() *api.Client {
 	p.t.Helper()
 	return p.Client(p.RootToken)
-}
-
-// running is one life of the process.
-type running struct {
-	cmd   *exec.Cmd
-	stdin io.Closer // held open: the server ends when it closes
-	words *output
-	ended chan struct{} // closed after Wait
-}
-
-func (r *running) kill(t testing.TB) {
-	t.Helper()
-	// An error means that it has ended already, which ended shows.
-	_ = r.cmd.Process.Kill()
-	r.stdin.Close()
-	select {
-	case <-r.ended:
-	case <-time.After(stopDeadline):
-		t.Errorf("the Vault peer, process %d, did not end", r.cmd.Process.Pid)
-	}
-}
-
-// output keeps the last words of the server for a failure's text.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.buf.Len() > 64<<10 {
-		o.buf.Reset()
-	}
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.TrimSpace(o.buf.String())
 }
 
 func (p *Process) file(name string) string { return filepath.Join(p.dir, name) }

@@ -6,9 +6,11 @@ import (
 	"github.com/hashicorp/vault/api"
 )
 
-// AgentPolicy is what the agent's login needs, for the token role "attempts".
+// AgentPolicy is what the agent's login needs, for the token roles "attempts" and
+// "stores".
 const AgentPolicy = `
 path "auth/token/create/attempts"  { capabilities = ["update"] }
+path "auth/token/create/stores"    { capabilities = ["update"] }
 path "auth/token/revoke-accessor"  { capabilities = ["update"] }
 path "auth/token/lookup-accessor"  { capabilities = ["update"] }
 path "auth/token/renew-accessor"   { capabilities = ["update"] }
@@ -20,14 +22,16 @@ path "sys/leases/revoke"           { capabilities = ["update"] }
 type Setup struct {
 	RoleID       string
 	SecretIDFile string
-	TokenRole    string
+	TokenRole    string // for sessions that read
+	StoreRole    string // for sessions that write
 }
 
 // Standard sets a server up as an operator would: the mounts kv1 (KV version 1),
 // kv2 and team/kv (KV version 2) and accounts; the policy "agent" and an AppRole
 // "agent" that carries it; a policy for each mount that may read all of it, named
-// read-kv1, read-kv2, read-team and read-accounts; a token role "attempts" that
-// makes orphans with policies read-*; and the audit log.
+// read-kv1, read-kv2, read-team and read-accounts; the policy store-kv2, which may
+// create and read below attempts/ in kv2; the token roles "attempts" and "stores",
+// which make orphans with policies read-* and store-*; and the audit log.
 func (p *Process) Standard() Setup {
 	p.t.Helper()
 	p.Audit()
@@ -39,14 +43,17 @@ func (p *Process) Standard() Setup {
 	p.Policy("read-kv2", `path "kv2/data/*" { capabilities = ["read"] }`)
 	p.Policy("read-team", `path "team/kv/data/*" { capabilities = ["read"] }`)
 	p.Policy("read-accounts", `path "accounts/creds/*" { capabilities = ["read", "update"] }`)
+	p.Policy("store-kv2", `path "kv2/data/attempts/*" { capabilities = ["create", "read"] }`)
 	p.Policy("agent", AgentPolicy)
-	p.Write("auth/token/roles/attempts", map[string]any{
-		"orphan": true, "allowed_policies_glob": "read-*", "renewable": true, "token_no_default_policy": true,
-	})
+	for role, policies := range map[string]string{"attempts": "read-*", "stores": "store-*"} {
+		p.Write("auth/token/roles/"+role, map[string]any{
+			"orphan": true, "allowed_policies_glob": policies, "renewable": true, "token_no_default_policy": true,
+		})
+	}
 	if err := p.Root().Sys().EnableAuthWithOptionsWithContext(p.t.Context(), "approle", &api.EnableAuthOptions{Type: "approle"}); err != nil {
 		p.t.Fatalf("enabling AppRole: %v", err)
 	}
-	s := Setup{TokenRole: "attempts"}
+	s := Setup{TokenRole: "attempts", StoreRole: "stores"}
 	s.RoleID, s.SecretIDFile = p.AppRole("agent", map[string]any{"token_policies": "agent", "token_ttl": "1h"})
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/platform-core/execution-plane-service/masker/fingerprint"
 )
@@ -14,7 +15,7 @@ var key = [32]byte{1, 2, 3, 31: 9}
 func printsOf(texts ...string) []uint64 {
 	p := fingerprint.NewPrinter(key)
 	for _, t := range texts {
-		p.Add([]byte(t), false)
+		p.Add([]byte(t), fingerprint.Telling)
 	}
 	return p.Prints()
 }
@@ -74,7 +75,7 @@ func TestNoFalseHits(t *testing.T) {
 		for i := range text {
 			text[i] = byte(rng.Uint32())
 		}
-		p.Add(text, false)
+		p.Add(text, fingerprint.Telling)
 	}
 	s := fingerprint.NewScanner(key, p.Prints())
 	block := make([]byte, 1<<20)
@@ -124,12 +125,33 @@ func BenchmarkScanner(b *testing.B) {
 		for i := range text {
 			text[i] = byte(rng.Uint32())
 		}
-		p.Add(text, false)
+		p.Add(text, fingerprint.Telling)
 	}
 	s := fingerprint.NewScanner(key, p.Prints())
 	block := bytes.Repeat([]byte("2026-11-29T10:00:00Z INFO request served in 12 ms\n"), 20000)
 	b.SetBytes(int64(len(block)))
 	for b.Loop() {
 		_, _ = s.Write(block)
+	}
+}
+
+// Prints that somebody chose to fall into one place of a table cost no more than
+// others: the order of probes would otherwise grow with their square.
+func TestChosenPrintsAreSpread(t *testing.T) {
+	const n = 1 << 19
+	chosen := make([]uint64, n)
+	for i := range chosen {
+		chosen[i] = uint64(i+1) << 40 // the low bits of all are alike
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s := fingerprint.NewScanner([32]byte{1}, chosen)
+		_, _ = s.Write(make([]byte, 1<<20))
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second): // n*n/2 probes take longer on any machine
+		t.Fatal("prints that were chosen for it take for ever")
 	}
 }

@@ -1,6 +1,9 @@
 package fingerprint
 
-import "math/bits"
+import (
+	"math/bits"
+	"math/rand/v2"
+)
 
 // Scanner looks for prints in a stream. It is an io.Writer that never fails, for
 // one goroutine at a time.
@@ -10,6 +13,10 @@ type Scanner struct {
 	shift  uint
 	table  []uint64
 	mask   uint64
+	// factor and above spread the prints over the table. The factor is random: who
+	// made the prints cannot choose them so that they all fall into one place.
+	factor uint64
+	above  uint
 	sizes  [Window - Shortest + 1]bool // which lengths of window there are, by shortness
 
 	word  uint64
@@ -26,14 +33,15 @@ func NewScanner(key [32]byte, prints []uint64) *Scanner {
 	s := &Scanner{
 		hasher: newHasher(key), filter: make([]uint64, 1<<(width-6)), shift: uint(64 - width),
 		table: make([]uint64, size), mask: uint64(size - 1),
+		factor: rand.Uint64() | 1, above: uint(64 - bits.Len(uint(size-1))),
 	}
 	for _, p := range prints {
-		if short := p >> 3 & 3; short < uint64(len(s.sizes)) {
+		if short := p >> runBits & 3; short < uint64(len(s.sizes)) {
 			s.sizes[short] = true
 		}
 		h := p >> s.shift
 		s.filter[h>>6] |= 1 << (h & 63)
-		i := p >> tagBits & s.mask
+		i := s.place(p)
 		for s.table[i] != 0 {
 			i = (i + 1) & s.mask
 		}
@@ -41,6 +49,9 @@ func NewScanner(key [32]byte, prints []uint64) *Scanner {
 	}
 	return s
 }
+
+// place is where the search for a print begins in the table.
+func (s *Scanner) place(print uint64) uint64 { return print >> tagBits * s.factor >> s.above }
 
 // Write scans p as the next bytes of the stream.
 func (s *Scanner) Write(p []byte) (int, error) {
@@ -91,19 +102,24 @@ func (s *Scanner) scanShort(p []byte) {
 // look counts a window that is known.
 func (s *Scanner) look(w uint64, short int) {
 	h := s.sum(w, uint(short))
+	known, need := false, uint64(runMask)
 	if f := h >> s.shift; s.filter[f>>6]>>(f&63)&1 != 0 {
-		id := h&^tagMask | uint64(short)<<3
-		for i := h >> tagBits & s.mask; s.table[i] != 0; i = (i + 1) & s.mask {
-			if s.table[i]&^7 == id {
-				s.run[short]++
-				if s.run[short] > s.table[i]&7 {
-					s.hits++
-				}
-				return
+		id := h&^tagMask | uint64(short)<<runBits
+		for i := s.place(h); s.table[i] != 0; i = (i + 1) & s.mask {
+			if s.table[i]&^runMask == id {
+				known = true
+				need = min(need, s.table[i]&runMask) // of texts that ask for different runs
 			}
 		}
 	}
-	s.run[short] = 0
+	if !known {
+		s.run[short] = 0
+		return
+	}
+	s.run[short]++
+	if s.run[short] > need {
+		s.hits++
+	}
 }
 
 // Next begins another stream: no window reaches over.

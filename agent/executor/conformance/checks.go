@@ -69,17 +69,21 @@ func filesExist(_ context.Context, t *trial) (Verdict, string, error) {
 func announced(r RunReport) error {
 	var errs []error
 	for _, m := range r.Messages {
-		path := ""
+		path, sensitivity := "", executor.Sensitivity("")
 		switch {
 		case m.Artifact != nil:
-			path = m.Artifact.Path
+			path, sensitivity = m.Artifact.Path, m.Artifact.Sensitivity
 		case m.Output != nil:
-			path = m.Output.Path
+			path, sensitivity = m.Output.Path, m.Output.Sensitivity
 		}
 		if path == "" {
 			continue
 		}
-		f, err := executor.OpenOutput(r.Folders.Output, path)
+		dir := r.Folders.Output
+		if sensitivity == executor.Secret {
+			dir = secretOutput(r.Folders)
+		}
+		f, err := executor.OpenOutput(dir, path)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -92,6 +93,11 @@ func begin(ctx context.Context, argv []string, task executor.Task, o RunOptions)
 		o.Timeout = time.Hour
 	}
 	task.Protocol = executor.Protocol
+	// A trial holds no real secret; a runner has it in memory.
+	task.SecretOutputDir = secretOutput(shim.Layout(o.Dir))
+	if err := os.MkdirAll(task.SecretOutputDir, 0o700); err != nil {
+		return nil, fmt.Errorf("run the executor: %w", err)
+	}
 	p, err := shim.Start(ctx, shim.Config{
 		Shim: o.Shim, Dir: o.Dir, Argv: argv, Task: task, Limits: o.Limits,
 		Deadline: isolation.BootNow().Add(o.Timeout), Ladder: o.Ladder,
@@ -115,6 +121,9 @@ func begin(ctx context.Context, argv []string, task executor.Task, o RunOptions)
 	})
 	return a, nil
 }
+
+// secretOutput is where a trial's secret artifacts stand.
+func secretOutput(f shim.Folders) string { return filepath.Join(f.Tmp, "secret-output") }
 
 func (a *attempt) hear() { a.heardOnce.Do(func() { close(a.heard) }) }
 

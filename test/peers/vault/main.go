@@ -1,8 +1,10 @@
 // Command vault-peer is a Vault server for tests: the server's own core, unsealed,
 // on a loopback address. Its storage is memory, or a folder with -data, where a
-// server started again finds what the one before it left. When it is ready it
-// writes one line of JSON to stdout: {"address", "root_token", "unseal_key"}. It
-// ends when its stdin does, so that it never outlives the test that started it.
+// server started again finds what the one before it left. With -standby there is a
+// second node over the same memory, which waits to become active and forwards
+// nothing. When it is ready it writes one line of JSON to stdout: {"address",
+// "root_token", "unseal_key"} and, of the second node, "standby". It ends when its
+// stdin does, so that it never outlives the test that started it.
 package main
 
 import (
@@ -43,54 +45,62 @@ var credentials = map[string]logical.Factory{"approle": approle.Factory, "kubern
 // limit for a string is 1 MiB, and tests want more.
 const largest = 16 << 20
 
+// becomesActive bounds the wait for the first of two nodes.
+const becomesActive = 30 * time.Second
+
 // started is the line on stdout, and what the data folder remembers.
 type started struct {
 	Address   string `json:"address"`
 	RootToken string `json:"root_token"`
 	UnsealKey string `json:"unseal_key"` // base64
+	Standby   string `json:"standby,omitempty"`
 }
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address to listen on")
 	data := flag.String("data", "", "folder that keeps the server's data; memory if empty")
+	standby := flag.Bool("standby", false, "a second node, on standby; in memory only")
 	level := flag.String("log-level", "error", "what to log to stderr")
 	flag.Parse()
-	if err := run(*listen, *data, *level); err != nil {
+	if err := run(*listen, *data, *standby, *level); err != nil {
 		fmt.Fprintln(os.Stderr, "vault-peer:", err)
 		os.Exit(1)
 	}
 }
 
-func run(listen, data, level string) error {
+func run(listen, data string, standby bool, level string) error {
 	ctx := context.Background()
 	log := hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.LevelFromString(level)})
-	storage, err := open(data, log)
+	c := &cluster{log: log, served: make(chan error, 2)}
+	var err error
+	if c.storage, err = open(data, log); err != nil {
+		return err
+	}
+	if standby {
+		if data != "" {
+			return errors.New("-standby is for a server in memory")
+		}
+		locks, err := inmem.NewInmemHA(nil, log)
+		if err != nil {
+			return err
+		}
+		c.locks, _ = locks.(physical.HABackend)
+	}
+	active, err := c.node(listen)
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", listen)
+	made, err := unsealed(ctx, active.core, data)
 	if err != nil {
 		return err
 	}
-	address := "http://" + l.Addr().String()
-	core, err := vault.NewCore(&vault.CoreConfig{
-		Physical: storage, LogicalBackends: secrets, CredentialBackends: credentials, BuiltinRegistry: registry{},
-		AuditBackends: map[string]audit.Factory{"file": audit.NewFileBackend},
-		DisableMlock:  true, Logger: log, RedirectAddr: address, DefaultLeaseTTL: time.Hour, MaxLeaseTTL: 24 * time.Hour,
-	})
-	if err != nil {
-		return fmt.Errorf("make the core: %w", err)
+	made.Address = active.address
+	if standby {
+		if made.Standby, err = c.standby(active, made.UnsealKey); err != nil {
+			return err
+		}
 	}
-	made, err := unsealed(ctx, core, data)
-	if err != nil {
-		return err
-	}
-	made.Address = address
-	handler := vaulthttp.Handler.Handler(&vault.HandlerProperties{
-		Core: core, ListenerConfig: &configutil.Listener{MaxRequestSize: largest, CustomMaxJSONStringValueLength: largest}, DisablePrintableCheck: true,
-	})
-	served := make(chan error, 1)
-	go func() { served <- (&http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}).Serve(l) }()
+	active.serve()
 	if err := json.NewEncoder(os.Stdout).Encode(made); err != nil {
 		return err
 	}
@@ -100,11 +110,81 @@ func run(listen, data, level string) error {
 		ended <- err
 	}()
 	select {
-	case err := <-served:
+	case err := <-c.served:
 		return err
 	case err := <-ended:
 		return err
 	}
+}
+
+// cluster is what the nodes have in common.
+type cluster struct {
+	log     hclog.Logger
+	storage physical.Backend
+	locks   physical.HABackend // nil where there is one node
+	served  chan error
+}
+
+type node struct {
+	*cluster
+	core    *vault.Core
+	listen  net.Listener
+	address string
+}
+
+func (c *cluster) node(listen string) (*node, error) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{cluster: c, listen: l, address: "http://" + l.Addr().String()}
+	n.core, err = vault.NewCore(&vault.CoreConfig{
+		Physical: c.storage, HAPhysical: c.locks, LogicalBackends: secrets, CredentialBackends: credentials, BuiltinRegistry: registry{},
+		AuditBackends: map[string]audit.Factory{"file": audit.NewFileBackend},
+		DisableMlock:  true, Logger: c.log, RedirectAddr: n.address, DefaultLeaseTTL: time.Hour, MaxLeaseTTL: 24 * time.Hour,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the core: %w", err)
+	}
+	return n, nil
+}
+
+func (n *node) serve() {
+	handler := vaulthttp.Handler.Handler(&vault.HandlerProperties{
+		Core: n.core, ListenerConfig: &configutil.Listener{MaxRequestSize: largest, CustomMaxJSONStringValueLength: largest}, DisablePrintableCheck: true,
+	})
+	go func() {
+		n.served <- (&http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}).Serve(n.listen)
+	}()
+}
+
+// standby waits until a node is active and puts another beside it.
+func (c *cluster) standby(active *node, unsealKey string) (address string, err error) {
+	key, err := base64.StdEncoding.DecodeString(unsealKey)
+	if err != nil {
+		return "", err
+	}
+	for end := time.Now().Add(becomesActive); ; time.Sleep(10 * time.Millisecond) {
+		waits, err := active.core.Standby()
+		if err != nil {
+			return "", fmt.Errorf("look at the first node: %w", err)
+		}
+		if !waits {
+			break
+		}
+		if time.Now().After(end) {
+			return "", errors.New("the first node does not become active")
+		}
+	}
+	n, err := c.node("127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	if _, err := n.core.Unseal(key); err != nil {
+		return "", fmt.Errorf("unseal the standby: %w", err)
+	}
+	n.serve()
+	return n.address, nil
 }
 
 func open(data string, log hclog.Logger) (physical.Backend, error) {

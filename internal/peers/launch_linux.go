@@ -1,4 +1,4 @@
-package vaulttest
+package peers
 
 import (
 	"os/exec"

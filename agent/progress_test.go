@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/platform-core/execution-plane-service/agent/executor"
+)
+
+// The service takes progress every two seconds and drops what comes sooner. With
+// reports each second the last progress of a job arrives all the same.
+func TestTheLastProgressIsNotLost(t *testing.T) {
+	var say chan executor.Progress
+	inWorld(t, func(p *fakeProcess) executor.Exit {
+		for x := range say {
+			p.say(executor.Message{Progress: &x})
+		}
+		return succeed(p)
+	}, func(t *testing.T, w *world) {
+		say = make(chan executor.Progress)
+		w.plane.timing.ReportSeconds = 1
+		w.plane.progressEvery = 2 * time.Second
+		w.begin()
+		j := w.plane.submit(nil)
+		for i := range int64(2) {
+			say <- executor.Progress{Phase: "works", Done: i, Total: 2}
+			w.after(1100 * time.Millisecond)
+		}
+		w.after(5 * time.Second)
+		got := w.plane.view(j).progress
+		if len(got) < 2 || got[len(got)-1].Done != 1 {
+			t.Errorf("progress %+v", got)
+		}
+		close(say)
+		w.completed(j)
+	})
+}
