@@ -44,6 +44,16 @@ peers-s3:
 peers-vault:
 	test/peers/vault/build.sh
 
+.PHONY: peers-kafka
+peers-kafka:
+	tools/deps.sh kafka
+	test/peers/kafka/build.sh
+
+# The broker's own support; part of the tests once something is published to it.
+.PHONY: test-kafka
+test-kafka: peers-kafka
+	go test -tags kafka ./internal/kafkatest
+
 .PHONY: lint
 lint:
 	tools/build.sh $(LINT)
