@@ -114,7 +114,7 @@ func testProbes(t *testing.T, w *world) {
 	denied := tcp(openPort(t))
 	denied.Target.Resources[0].Binding.Address = "192.0.2.1" // no allowlist has it
 	secret := tcp(openPort(t))
-	secret.Inputs.Secrets = []domain.SecretInput{{Name: "password", SecretRef: "vault://kv/lab/node-1#password"}}
+	secret.Inputs.Secrets = []domain.SecretInput{{Name: "password", SecretRef: "vault://secret/dev/node-1#password"}}
 	const up = `"expect":[{"name":"answers","status":200},{"name":"is_up","json":{"pointer":"/status","equals":"up"}}]`
 	const down = hasty + `"expect":[{"name":"answers","status":200},{"name":"is_down","json":{"pointer":"/status","equals":"down"}}]`
 
