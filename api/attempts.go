@@ -132,18 +132,10 @@ func (s *server) getExplanation(q *request) error {
 
 // stopFor makes a handler's body from a reason to stop.
 func (s *server) stopFor(q *request, reason domain.StopReason) error {
-	id, err := pathID[domain.AttemptID](q)
-	if err != nil {
+	return s.withReason(q, func(id domain.AttemptID, why string) error {
+		_, err := s.Commands.Stop(q.Context(), q.meta, id, reason, why)
 		return err
-	}
-	body, err := decodeBody[wire.ReasonRequest](q.body)
-	if err != nil {
-		return err
-	}
-	if _, err := s.Commands.Stop(q.Context(), q.meta, id, reason, body.Reason); err != nil {
-		return err
-	}
-	return s.showAttempt(q, id)
+	})
 }
 
 func (s *server) cancel(q *request) error { return s.stopFor(q, domain.StopCancel) }
@@ -151,21 +143,21 @@ func (s *server) cancel(q *request) error { return s.stopFor(q, domain.StopCance
 func (s *server) abort(q *request) error { return s.stopFor(q, domain.StopOperatorAbort) }
 
 func (s *server) requeue(q *request) error {
-	id, err := pathID[domain.AttemptID](q)
-	if err != nil {
+	return s.withReason(q, func(id domain.AttemptID, reason string) error {
+		_, err := s.Commands.Requeue(q.Context(), q.meta, id, reason)
 		return err
-	}
-	body, err := decodeBody[wire.ReasonRequest](q.body)
-	if err != nil {
-		return err
-	}
-	if _, err := s.Commands.Requeue(q.Context(), q.meta, id, body.Reason); err != nil {
-		return err
-	}
-	return s.showAttempt(q, id)
+	})
 }
 
 func (s *server) sealIncomplete(q *request) error {
+	return s.withReason(q, func(id domain.AttemptID, reason string) error {
+		_, err := s.Commands.SealIncomplete(q.Context(), q.meta, id, reason)
+		return err
+	})
+}
+
+// withReason carries out what needs a reason, and shows the attempt as it is then.
+func (s *server) withReason(q *request, do func(id domain.AttemptID, reason string) error) error {
 	id, err := pathID[domain.AttemptID](q)
 	if err != nil {
 		return err
@@ -174,7 +166,7 @@ func (s *server) sealIncomplete(q *request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Commands.SealIncomplete(q.Context(), q.meta, id, body.Reason); err != nil {
+	if err := do(id, body.Reason); err != nil {
 		return err
 	}
 	return s.showAttempt(q, id)

@@ -98,12 +98,7 @@ func TestAnHourWithoutObjectStorage(t *testing.T) {
 					room.leave(id.UUID())
 					return nil
 				})
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					s.sealAll(ctx)
-				}()
+				end := runs(t, s)
 				time.Sleep(time.Hour - time.Second)
 				if room.left() != n || s.Waiting() == 0 {
 					t.Errorf("%d of %d wait while it is away, %d are said to", room.left(), n, s.Waiting())
@@ -121,8 +116,7 @@ func TestAnHourWithoutObjectStorage(t *testing.T) {
 				if room.left() != 0 || s.Waiting() != 0 {
 					t.Errorf("%d still wait a while after it is back, %d are said to", room.left(), s.Waiting())
 				}
-				cancel()
-				<-ended
+				end()
 			})
 		})
 	}
@@ -149,12 +143,7 @@ func TestHangingSealsLeaveSlotsToOthers(t *testing.T) {
 			room.leave(id.UUID())
 			return nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			s.sealAll(ctx)
-		}()
+		end := runs(t, s)
 		time.Sleep(time.Second) // all four hang
 		for round := range 5 {
 			room.mu.Lock()
@@ -172,7 +161,20 @@ func TestHangingSealsLeaveSlotsToOthers(t *testing.T) {
 			}
 			time.Sleep(17 * time.Second)
 		}
+		end()
+	})
+}
+
+// runs lets a sealer work until end is called.
+func runs(t *testing.T, s *Sealer) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.sealAll(ctx)
+	}()
+	return func() {
 		cancel()
 		<-ended
-	})
+	}
 }

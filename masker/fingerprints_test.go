@@ -214,11 +214,3 @@ func TestWeakValuesHaveNoPrints(t *testing.T) {
 		_ = set.Close()
 	}
 }
-
-func TestPublicKey(t *testing.T) {
-	for name, want := range map[string]bool{"username": true, "HOST": true, "port": true, "password": false, "token": false, "user_password": false} {
-		if got := masker.PublicKey(name); got != want {
-			t.Errorf("PublicKey(%q) = %v", name, got)
-		}
-	}
-}

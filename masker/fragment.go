@@ -87,9 +87,9 @@ func weakness(value []byte) string {
 	return ""
 }
 
-// PublicKey tells whether a field of this name is public in a structured secret,
+// publicKey tells whether a field of this name is public in a structured secret,
 // as username, host and port are: its value is no pattern of its own there.
-func PublicKey(name string) bool { return publicKeys.MatchString(name) }
+func publicKey(name string) bool { return publicKeys.MatchString(name) }
 
 // common says why a text has no prints, or nothing: it is weak, a common word with
 // something behind it (admin1), or one or two short words.
@@ -146,7 +146,7 @@ func refuse(key string, value []byte) string {
 	}
 	v := trimBlank(value)
 	switch {
-	case PublicKey(key):
+	case publicKey(key):
 		return reasonPublic
 	case addressLike.Match(v):
 		return reasonAddress
