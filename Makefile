@@ -30,7 +30,7 @@ demo:
 
 # What CI runs.
 .PHONY: test
-test: deps peers-s3 peers-vault lint vet previous unit race known-bad fuzz-briefly
+test: deps peers-s3 peers-vault peers-kafka lint vet previous unit race known-bad fuzz-briefly
 
 .PHONY: deps
 deps:
@@ -49,10 +49,10 @@ peers-kafka:
 	tools/deps.sh kafka
 	test/peers/kafka/build.sh
 
-# The broker's own support; part of the tests once something is published to it.
-.PHONY: test-kafka
-test-kafka: peers-kafka
-	go test -tags kafka ./internal/kafkatest
+# The tests' broker for people: one node on 127.0.0.1:9092 (PORT), until Ctrl-C.
+.PHONY: kafka
+kafka: peers-kafka
+	exec test/peers/kafka/run.sh $(or $(PORT),9092)
 
 .PHONY: lint
 lint:
@@ -90,14 +90,14 @@ known-bad:
 # changes the hour. Namespaces are asked for: without them half of the faults of a
 # network would not be tested.
 .PHONY: chaos
-chaos: deps peers-s3
+chaos: deps peers-s3 peers-kafka
 	seconds=$$(( ($$(sed 's/h/*3600+/; s/m/*60+/; s/s/+/; s/$$/ +0/' <<<"$(or $(FOR),1h)")) / 2 )); \
 	go test -timeout 0 ./internal/cluster -run 'TestCluster$$' -v -cluster.for $${seconds}s -cluster.netns require; \
 	go test -timeout 0 ./internal/sim -run 'TestSimulate$$' -v -sim.for $${seconds}s
 
 # The cluster alone: FOR (10m), SEED (random), NETNS (auto, require, off).
 .PHONY: cluster
-cluster: deps peers-s3
+cluster: deps peers-s3 peers-kafka
 	go test -timeout 0 ./internal/cluster -run 'TestCluster$$' -v -cluster.for $(or $(FOR),10m) -cluster.seed $(or $(SEED),0) -cluster.netns $(or $(NETNS),auto)
 
 # The leak matrix of the masker at length: PROBES (10,000,000), SEED (from the clock).

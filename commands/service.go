@@ -93,6 +93,9 @@ type Config struct {
 	// Replica names this process in the streams of reads; "" for a name of its own.
 	Replica  string
 	MaxQueue int // attempts that may wait before submits are answered 429; 0: no limit
+	// Endpoint says whether a callback endpoint of this name is configured; nil: none
+	// is, and a JobSpec that names one is refused.
+	Endpoint func(name string) bool
 	Prints   Prints
 	Keys     *FingerprintKeys // nil: keys that end with the process
 	Log      *slog.Logger

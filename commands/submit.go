@@ -148,6 +148,9 @@ func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
 	if known && spec.Controls.TimeoutSeconds > 0 && time.Duration(spec.Controls.TimeoutSeconds)*time.Second < action.MinTimeout {
 		v = append(v, domain.Violation{Pointer: "/controls/timeout_seconds", Code: "range", Message: fmt.Sprintf("is too short for %s: at least %d", spec.Action, int(action.MinTimeout/time.Second))})
 	}
+	if ref := spec.Controls.CallbackRef; ref != "" && (s.Endpoint == nil || !s.Endpoint(ref)) {
+		v = append(v, domain.Violation{Pointer: "/controls/callback_ref", Code: "reference", Message: "names no configured callback endpoint; an operator adds it to the file of --callbacks, or leave it out and read GET /v1/results"})
+	}
 	if len(v) == 0 {
 		v = append(v, s.tooLarge(spec)...)
 	}

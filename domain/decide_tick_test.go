@@ -219,10 +219,20 @@ func TestEveryEventKnowsItsStream(t *testing.T) {
 			"token":     func() error { _, err := domain.EvolveToken(domain.Token{}, e, t0); return err },
 			"enrolment": func() error { _, err := domain.EvolveEnrolment(domain.Enrolment{}, e, t0); return err },
 			"service":   func() error { _, err := domain.EvolveService(domain.Service{}, e, t0); return err },
+			"callback":  func() error { _, err := domain.EvolveCallback(domain.Callback{}, e, t0); return err },
+			"endpoint":  func() error { _, err := domain.EvolveEndpoint(domain.Endpoint{}, e, t0); return err },
+			"forwarder": func() error { _, err := domain.EvolveParked(domain.Parked{}, e, t0); return err },
 		} {
-			prefix := "execution." + stream + "."
-			own := strings.HasPrefix(name, prefix) || stream == "attempt" && ofAttempt ||
-				stream == "service" && (name == "execution.policy.activated" || name == "execution.projection.rebuilt")
+			owner, _, _ := strings.Cut(strings.TrimPrefix(name, "execution."), ".")
+			switch {
+			case ofAttempt:
+				owner = "attempt"
+			case strings.HasPrefix(name, "execution.callback.endpoint_"):
+				owner = "endpoint"
+			case name == "execution.policy.activated", name == "execution.projection.rebuilt", name == "execution.forwarder.replayed":
+				owner = "service"
+			}
+			own := owner == stream
 			if err := evolve(); own != (err == nil) {
 				t.Errorf("%s folded into a state of %s: %v", name, stream, err)
 			}

@@ -20,6 +20,8 @@ type (
 	evidenceKind  struct{}
 	tokenKind     struct{}
 	enrolmentKind struct{}
+	callbackKind  struct{}
+	eventKind     struct{}
 )
 
 // The kinds of id.
@@ -33,6 +35,8 @@ type (
 	EvidenceID  = ID[evidenceKind]
 	TokenID     = ID[tokenKind]
 	EnrolmentID = ID[enrolmentKind]
+	CallbackID  = ID[callbackKind]
+	EventID     = ID[eventKind]
 )
 
 // NewID wraps a UUID; the caller made it.

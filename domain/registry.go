@@ -53,4 +53,18 @@ func init() {
 	register[ServiceResumed](1)
 	register[PolicyActivated](1)
 	register[ProjectionRebuilt](1)
+
+	register[CallbackScheduled](1)
+	register[CallbackDelivered](1)
+	register[CallbackFailed](1)
+	register[CallbackExhausted](1)
+	register[CallbackReplayed](1)
+	register[EndpointStopped](1)
+	register[EndpointResumed](1)
+
+	register[ForwarderParked](1)
+	register[ForwarderRetryRequested](1)
+	register[ForwarderEventSkipped](1)
+	register[ForwarderUnparked](1)
+	register[ForwarderReplayed](1)
 }

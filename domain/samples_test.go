@@ -62,6 +62,8 @@ func samples() []domain.Event {
 	}
 	enrolment := domain.NewID[domain.EnrolmentID](uuid.MustParse("0e000000-0000-4000-8000-000000000001"))
 	why := domain.TextRef(digestA)
+	answer := domain.CallbackAnswer{Round: 1, Try: 2, Status: 503, LatencyMS: 12, ResponseBytes: 34, ResponseSHA256: digestB}
+	refused := domain.NewID[domain.EventID](uuid.MustParse("4bf39cc4-9130-537a-8563-035bf6250fd4"))
 	return []domain.Event{
 		sampleCreated(),
 		domain.PolicyDecided{At: "runner", Verdict: "deny", BundleDigest: digestB, InputDigest: digestA, Rules: []string{"targets/lab"}, Reasons: []string{"target_not_allowed"}, Epoch: 1},
@@ -110,5 +112,19 @@ func samples() []domain.Event {
 		domain.ServiceResumed{Reason: "no_sweep", GapSeconds: 42},
 		domain.PolicyActivated{BundleDigest: digestB},
 		domain.ProjectionRebuilt{Projection: "attempts", Rows: 1000},
+
+		domain.CallbackScheduled{Endpoint: "control-plane", AttemptID: attemptA, CallbackID: domain.CallbackIDOf("control-plane", attemptA), ResultSHA256: digestA, ResultBytes: 2048, GiveUpAt: soon},
+		domain.CallbackDelivered{CallbackAnswer: answer},
+		domain.CallbackFailed{CallbackAnswer: answer, ErrorClass: "status", NextAt: &soon},
+		domain.CallbackExhausted{Round: 1, Tries: 90, Reason: domain.ExhaustedWindow},
+		domain.CallbackReplayed{Round: 2, ReasonText: why, GiveUpAt: soon},
+		domain.EndpointStopped{Endpoint: "control-plane", Cause: domain.EndpointGone, AttemptID: ptr(attemptA), ReasonText: why},
+		domain.EndpointResumed{Endpoint: "control-plane", ReasonText: why},
+
+		domain.ForwarderParked{Topic: "execution.attempts", Key: attemptA.String(), EventID: refused, Stream: "attempt/" + attemptA.String(), Version: 7, Type: "execution.attempt.completed", Reason: "too_large", Detail: "the broker takes at most 1024 bytes"},
+		domain.ForwarderRetryRequested{Topic: "execution.attempts", Key: attemptA.String(), ReasonText: why},
+		domain.ForwarderEventSkipped{Topic: "execution.attempts", Key: attemptA.String(), EventID: refused, ReasonText: why},
+		domain.ForwarderUnparked{Topic: "execution.attempts", Key: attemptA.String(), Published: 12},
+		domain.ForwarderReplayed{From: "1.0", Until: "1.4711", Types: []string{"execution.attempt.succeeded"}, Topics: []string{"execution.attempts"}, ReasonText: why},
 	}
 }

@@ -34,6 +34,11 @@ type NoteRebuild struct {
 	Rows       int64
 }
 
+// NoteForwarderReplay says that history is published again.
+type NoteForwarderReplay struct{ Replayed ForwarderReplayed }
+
+func (NoteForwarderReplay) serviceCommand() {}
+
 func (Resume) serviceCommand()         {}
 func (ActivatePolicy) serviceCommand() {}
 func (NoteRebuild) serviceCommand()    {}
@@ -50,6 +55,8 @@ func DecideService(s Service, c ServiceCommand, _ time.Time) ([]Event, error) {
 		return []Event{PolicyActivated(c)}, nil
 	case NoteRebuild:
 		return []Event{ProjectionRebuilt(c)}, nil
+	case NoteForwarderReplay:
+		return []Event{c.Replayed}, nil
 	}
 	return nil, fmt.Errorf("service command %T is not known", c)
 }
@@ -61,7 +68,7 @@ func EvolveService(s Service, e Event, at time.Time) (Service, error) {
 		s.ResumedAt = at
 	case PolicyActivated:
 		s.PolicyDigest = e.BundleDigest
-	case ProjectionRebuilt:
+	case ProjectionRebuilt, ForwarderReplayed:
 	default:
 		return s, fmt.Errorf("event %s does not belong to the service", e.EventType())
 	}

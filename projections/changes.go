@@ -65,6 +65,21 @@ func BundleChanges(before, after domain.Bundle, events []domain.Event, at time.T
 	return written(bundleChanges(before, after, events, at))
 }
 
+// CallbackChanges gives the row of a callback.
+func CallbackChanges(before, after domain.Callback, events []domain.Event, at time.Time) []eventstore.Change {
+	return written(callbackChanges(before, after, events, at))
+}
+
+// EndpointChanges gives the row of an endpoint that is stopped.
+func EndpointChanges(before, after domain.Endpoint, events []domain.Event, at time.Time) []eventstore.Change {
+	return written(endpointChanges(before, after, events, at))
+}
+
+// ParkedChanges gives the row of a key that the broker refuses.
+func ParkedChanges(before, after domain.Parked, events []domain.Event, at time.Time) []eventstore.Change {
+	return written(parkedChanges(before, after, events, at))
+}
+
 // AccessChanges gives no rows: reads stand in their streams alone.
 func AccessChanges(_, _ domain.AccessLog, _ []domain.Event, _ time.Time) []eventstore.Change {
 	return nil

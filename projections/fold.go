@@ -83,6 +83,12 @@ func NewStreamFold(stream eventstore.StreamID) (*StreamFold, error) {
 		folding(f, domain.EvolveEnrolment, enrolmentChanges)
 	case "bundle":
 		folding(f, domain.EvolveBundle, bundleChanges)
+	case "callback":
+		folding(f, domain.EvolveCallback, callbackChanges)
+	case "endpoint":
+		folding(f, domain.EvolveEndpoint, endpointChanges)
+	case "forwarder":
+		folding(f, domain.EvolveParked, parkedChanges)
 	case "access":
 		folding(f, domain.EvolveAccess, func(_, _ domain.AccessLog, _ []domain.Event, _ time.Time) []change { return nil })
 	case "service":
@@ -189,6 +195,10 @@ func StateVersion(stream eventstore.StreamID) int {
 		return domain.TokenStateVersion
 	case "bundle":
 		return domain.BundleStateVersion
+	case "callback", "endpoint":
+		return domain.CallbackStateVersion
+	case "forwarder":
+		return domain.ParkedStateVersion
 	case "access":
 		return domain.AccessStateVersion
 	case "service":

@@ -148,7 +148,44 @@ func (b *bench) populate(n int) []domain.AttemptID {
 	if _, err := b.s.NoteScrub(b.t.Context(), commands.Scrubber(), found, func(context.Context) (string, error) { return "", nil }); err != nil {
 		b.t.Fatal(err)
 	}
+	b.deliveries(ids)
 	return ids
+}
+
+// deliveries leaves a callback in each state, a stopped endpoint and parked keys.
+func (b *bench) deliveries(ids []domain.AttemptID) {
+	b.t.Helper()
+	ctx := b.t.Context()
+	must := func(err error) {
+		b.t.Helper()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	try := func(endpoint string, id domain.AttemptID, t domain.CallbackTry) {
+		b.t.Helper()
+		must(b.s.ScheduleCallback(ctx, endpoint, id, domain.ResultDigest{SHA256: sha("result"), Bytes: 6}, time.Hour))
+		_, err := b.s.RecordTry(ctx, endpoint, id, t)
+		must(err)
+	}
+	try("cp", ids[0], domain.CallbackTry{Round: 1, Try: 1, Delivered: true, Status: 200})
+	try("cp", ids[1], domain.CallbackTry{Round: 1, Try: 1, ErrorClass: "timeout", Delay: time.Second})
+	try("cp", ids[2], domain.CallbackTry{Round: 1, Try: 1, ErrorClass: "refused", Delay: 2 * time.Hour})
+	try("gone", ids[0], domain.CallbackTry{Round: 1, Try: 1, Gone: true, Status: 410, ErrorClass: "gone", Delay: time.Second})
+	must(b.s.StopEndpoint(ctx, meta("stop"), "paused", "maintenance"))
+	must(b.s.StopEndpoint(ctx, meta("stop"), "back", "maintenance"))
+	must(b.s.ResumeEndpoint(ctx, meta("resume"), "back", "over"))
+	for i, id := range ids[:3] {
+		event := uuid.New()
+		p := domain.ForwarderParked{Topic: "execution.attempts", Key: id.String(), EventID: domain.NewID[domain.EventID](event), Stream: "attempt/" + id.String(), Version: 2, Type: "x", Reason: "too_large", Detail: "at most 1"}
+		must(b.s.ParkKey(ctx, p))
+		switch i {
+		case 0:
+			must(b.s.SkipEvent(ctx, meta("skip"), p.Topic, p.Key, event, "give it up"))
+		case 1:
+			must(b.s.UnparkKey(ctx, p.Topic, p.Key, 3))
+		}
+	}
 }
 
 func (b *bench) check() projections.CheckReport {

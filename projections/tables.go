@@ -24,6 +24,9 @@ func Tables() []eventstore.Table {
 		table[secretTokenRow]("secret_tokens", "attempt_id", "accessor"),
 		table[secretRevocationRow]("secret_revocations", "attempt_id", "accessor", "runner_id"),
 		table[findingRow]("scrub_findings", "attempt_id", "object_key"),
+		table[callbackRow]("callbacks", "callback_id"),
+		table[stoppedEndpointRow]("stopped_endpoints", "endpoint"),
+		table[parkedRow]("forwarder_parked", "topic", "key"),
 	}
 }
 

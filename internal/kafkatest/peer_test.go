@@ -1,5 +1,3 @@
-//go:build kafka
-
 package kafkatest
 
 import (

@@ -22,6 +22,7 @@ var foreign = map[string][]string{
 	"github.com/jackc/pgx/v5":            {"", "pgconn", "pgxpool"},
 	"github.com/minio/minio-go/v7":       {""},
 	"github.com/ThreeDotsLabs/watermill": {""},
+	"github.com/IBM/sarama":              {""},
 	"github.com/stretchr/testify":        {"require"},
 	"go.uber.org/goleak":                 {""},
 }
@@ -92,6 +93,8 @@ func plants() []plant {
 		{in: "artifacts", imports: "github.com/minio/minio-go/v7", allowed: true},
 		{in: "forwarder", imports: "github.com/ThreeDotsLabs/watermill", allowed: true},
 		{in: "callbacks", imports: "github.com/ThreeDotsLabs/watermill"},
+		{in: "forwarder", imports: "github.com/IBM/sarama", allowed: true},
+		{in: "callbacks", imports: "github.com/IBM/sarama"},
 		{in: "ledger", imports: "./internal/pgtest"},
 		{in: "ledger", imports: "./internal/pgtest", test: true, allowed: true},
 		{in: "ledger", imports: "./internal/proctest"},
