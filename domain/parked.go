@@ -51,7 +51,9 @@ var ErrNotParked = &Error{Kind: KindNotFound, Code: "not_parked", Message: "this
 func DecideParked(p Parked, c ParkedCommand, _ time.Time) ([]Event, error) {
 	switch c := c.(type) {
 	case ParkKey:
-		if p.ParkedAt != nil && !p.Requested && p.EventID == c.Parked.EventID {
+		// A refusal of an event that was given up meanwhile undoes nothing: those behind
+		// it are still asked for.
+		if p.ParkedAt != nil && p.EventID == c.Parked.EventID && (!p.Requested || p.SkippedEvent == c.Parked.EventID) {
 			return nil, nil
 		}
 		return []Event{c.Parked}, nil

@@ -72,6 +72,18 @@ func TestOnlyTheRefusedEventIsSkipped(t *testing.T) {
 	}
 }
 
+// A try that was under way while its event was given up is refused after that.
+func TestLateRefusalDoesNotUndoASkip(t *testing.T) {
+	p, events, err := parkedAfter(t, parking(refusedA), domain.RetryKey{}, domain.SkipEvent{EventID: refusedA}, parking(refusedA))
+	if err != nil || len(events) != 0 || !p.Requested || p.SkippedEvent != refusedA {
+		t.Errorf("%+v, %v, %v", p, events, err)
+	}
+	p, _, err = parkedAfter(t, parking(refusedA), domain.SkipEvent{EventID: refusedA}, parking(refusedB))
+	if err != nil || p.Requested || p.EventID != refusedB {
+		t.Errorf("the next one is refused: %+v, %v", p, err)
+	}
+}
+
 func TestKeyThatIsPublishedIsNotParked(t *testing.T) {
 	p, events, err := parkedAfter(t, parking(refusedA), domain.RetryKey{}, domain.UnparkKey{Published: 7})
 	want := domain.ForwarderUnparked{Topic: "execution.attempts", Key: "k", Published: 7}

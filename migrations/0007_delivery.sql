@@ -22,8 +22,9 @@ CREATE TABLE callbacks (
 ) WITH (fillfactor = 80);
 COMMENT ON TABLE callbacks IS 'The delivery of each result to each endpoint, and where it is.';
 CREATE INDEX callbacks_due ON callbacks (endpoint, next_at) WHERE state = 'pending';
-CREATE INDEX callbacks_given_up ON callbacks (endpoint) WHERE state = 'exhausted';
+CREATE INDEX callbacks_open ON callbacks (endpoint, state, scheduled_at DESC, callback_id DESC) WHERE state <> 'delivered';
 CREATE INDEX callbacks_by_attempt ON callbacks (attempt_id);
+CREATE INDEX callbacks_by_endpoint ON callbacks (endpoint, scheduled_at DESC, callback_id DESC);
 CREATE INDEX callbacks_by_time ON callbacks (scheduled_at DESC, callback_id DESC);
 
 -- Written inline from the streams endpoint/<name>.

@@ -41,10 +41,11 @@ var specialBlocks = parsePrefixes(
 var unusableBlocks = parsePrefixes(
 	"0.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32",
 	"ff00::/8",
-	"::/96",          // unspecified and IPv4-compatible; ::1 is looked at before
-	"2002::/16",      // 6to4
-	"2001::/32",      // Teredo
-	"64:ff9b:1::/48", // local-use NAT64: where the IPv4 stands is the network's choice
+	"::/96",           // unspecified and IPv4-compatible; ::1 is looked at before
+	"::ffff:0:0:0/96", // IPv4-translated
+	"2002::/16",       // 6to4
+	"2001::/32",       // Teredo
+	"64:ff9b:1::/48",  // local-use NAT64: where the IPv4 stands is the network's choice
 )
 
 var (

@@ -2,6 +2,8 @@ package projections
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -119,10 +121,40 @@ type CallbackFilter struct {
 
 // Callbacks lists callbacks, the last scheduled first.
 func (r *Reader) Callbacks(ctx context.Context, f CallbackFilter) ([]Callback, error) {
-	return many[Callback](ctx, r, "callbacks", callbackColumns+`
-		WHERE ($1::text IS NULL OR endpoint = $1) AND ($2::text IS NULL OR state = $2) AND ($3::uuid IS NULL OR attempt_id = $3)
-			AND ($4::timestamptz IS NULL OR (scheduled_at, callback_id) < ($4, $5))
-		ORDER BY scheduled_at DESC, callback_id DESC LIMIT $6`, ptr(f.Endpoint), ptr(f.State), ptr(f.AttemptID.UUID()), timePtr(f.Before), f.BeforeID, f.Limit)
+	sql, args := f.query()
+	return many[Callback](ctx, r, "callbacks", sql, args...)
+}
+
+// query holds only the conditions that are asked for, and states as they stand in
+// the indexes' own conditions: a plan for all filters at once would fit none, and
+// read the whole table for a few rows.
+func (f CallbackFilter) query() (sql string, args []any) {
+	var where []string
+	arg := func(v any) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+	if f.Endpoint != "" {
+		where = append(where, "endpoint = "+arg(f.Endpoint))
+	}
+	switch state := domain.CallbackState(f.State); state {
+	case "":
+	case domain.CallbackPending, domain.CallbackDone, domain.CallbackAbandoned:
+		where = append(where, "state = '"+string(state)+"'")
+	default:
+		where = append(where, "state = "+arg(f.State))
+	}
+	if !f.AttemptID.IsZero() {
+		where = append(where, "attempt_id = "+arg(f.AttemptID.UUID()))
+	}
+	if !f.Before.IsZero() {
+		where = append(where, "(scheduled_at, callback_id) < ("+arg(f.Before)+", "+arg(f.BeforeID)+")")
+	}
+	sql = callbackColumns
+	if len(where) > 0 {
+		sql += " WHERE " + strings.Join(where, " AND ")
+	}
+	return sql + " ORDER BY scheduled_at DESC, callback_id DESC LIMIT " + arg(f.Limit), args
 }
 
 // StoppedEndpoint is an endpoint that nothing is delivered to.
@@ -150,8 +182,6 @@ type CallbackCount struct {
 // delivered are not counted: there is no end of them.
 func (r *Reader) CallbackCounts(ctx context.Context) ([]CallbackCount, error) {
 	return many[CallbackCount](ctx, r, "callbacks", `
-		SELECT endpoint, 'pending' AS state, count(*) AS n, min(scheduled_at) AS oldest_at FROM callbacks WHERE state = 'pending' GROUP BY endpoint
-		UNION ALL
-		SELECT endpoint, 'exhausted', count(*), min(scheduled_at) FROM callbacks WHERE state = 'exhausted' GROUP BY endpoint
-		ORDER BY endpoint, state DESC`)
+		SELECT endpoint, state, count(*) AS n, min(scheduled_at) AS oldest_at FROM callbacks WHERE state <> 'delivered'
+		GROUP BY endpoint, state ORDER BY endpoint, state DESC`)
 }

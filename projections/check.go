@@ -2,9 +2,11 @@ package projections
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
 
@@ -19,8 +21,8 @@ type CheckReport struct {
 
 const maxDifferences = 1000
 
-// Check folds every stream and compares with the inline tables, in one snapshot
-// and one pass over both. A stream that cannot be folded is a difference and ends
+// Check folds every stream and compares with the inline tables, and with results
+// up to where its reader has come, in one snapshot and one pass over all. A stream that cannot be folded is a difference and ends
 // nothing. progress, if not nil, is told how many of the events are done.
 func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, of int)) (CheckReport, error) {
 	var r CheckReport
@@ -33,7 +35,11 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, of int))
 		if err != nil {
 			return err
 		}
-		w := pass{c: c}
+		results, err := s.foldResults(ctx)
+		if err != nil {
+			return err
+		}
+		w := pass{c: c, results: results}
 		return s.Walk(ctx, "", 0, func(p Page) error {
 			ds, err := w.page(ctx, p)
 			if err != nil {
@@ -63,6 +69,7 @@ func (r *CheckReport) add(d Difference) {
 // pass folds the streams of a walk and compares.
 type pass struct {
 	c                     *Comparison
+	results               *resultsFold // nil: they are left out
 	streams, events, rows int64
 	open                  *openStream            // nil before the first
 	ended                 map[string]*openStream // of this page
@@ -83,9 +90,19 @@ func openAt(id eventstore.StreamID) *openStream {
 }
 
 func (o *openStream) add(e eventstore.Event) {
+	d, err := domain.DecodeEvent(e.Type, e.Schema, e.Payload)
+	o.take(e, d, err)
+}
+
+// take is add for a caller that has decoded the event, or could not.
+func (o *openStream) take(e eventstore.Event, d domain.Event, err error) {
 	o.version = e.Version
-	if o.broken == nil {
-		o.broken = o.fold.Add(e)
+	switch {
+	case o.broken != nil:
+	case err != nil:
+		o.broken = fmt.Errorf("fold %s version %d: %w", e.Stream, e.Version, err)
+	default:
+		o.broken = o.fold.Apply(d, e)
 	}
 }
 
@@ -111,12 +128,24 @@ func (w *pass) page(ctx context.Context, p Page) ([]Difference, error) {
 			w.open = openAt(e.Stream)
 			w.streams++
 		}
-		w.open.add(e)
+		d, err := domain.DecodeEvent(e.Type, e.Schema, e.Payload)
+		w.open.take(e, d, err)
+		if w.results != nil {
+			w.results.add(e, d, err)
+		}
 		w.events++
 	}
 	if p.Last {
 		end()
 	}
 	rows, err := w.c.Page(ctx, p)
-	return append(out, rows...), err
+	if out = append(out, rows...); err != nil || w.results == nil {
+		return out, err
+	}
+	results, n, err := w.results.page(ctx, p.Last)
+	w.rows += n
+	for _, d := range results {
+		out = append(out, d.Difference)
+	}
+	return out, err
 }

@@ -11,7 +11,11 @@
 // it, the database says whether they differ. A row belongs to one stream and
 // holds nothing but what the stream's events say: no clock, no configuration.
 //
-// A new model is one file here, a table in a migration, an entry in Tables, and a
+// results is another matter: it is written behind the feed by package catchup, with
+// WriteResult. Check and Rebuild know it beside the inline tables (results_check.go,
+// results_rebuild.go), up to the checkpoint of its reader.
+//
+// A new inline model is one file here, a table in a migration, an entry in Tables, and a
 // call in the Changes of its aggregate. runner_liveness and secret_fingerprints are
 // no projections; rows of the latter are deleted by the append of a scan's verdict,
 // which is all that WrittenTables has beyond Tables.

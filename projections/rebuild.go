@@ -28,7 +28,13 @@ const (
 //
 // It returns the number of rows that the table has in the end. Streams whose
 // events cannot be folded keep their rows, and are an error after the rest is done.
+//
+// Of results, which is no inline table, RebuildResults tells more.
 func Rebuild(ctx context.Context, pool *pgxpool.Pool, table string) (rows int64, err error) {
+	if table == resultsTable {
+		r, err := RebuildResults(ctx, pool)
+		return r.Rows, err
+	}
 	return rebuildBy(ctx, pool, table, pieceRows, pageEvents)
 }
 
@@ -40,6 +46,7 @@ func rebuildBy(ctx context.Context, pool *pgxpool.Pool, table string, piece, pag
 		for _, t := range Tables() {
 			names = append(names, t.Name)
 		}
+		names = append(names, resultsTable)
 		return 0, fmt.Errorf("there is no projection %q; it is one of %s", table, strings.Join(names, ", "))
 	}
 	b := rebuild{pool: pool, table: Tables()[i], size: piece, page: page}

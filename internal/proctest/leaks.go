@@ -57,6 +57,8 @@ func goroutines(opts ...goleak.Option) error {
 	// The Kafka client counts with a library whose one ticker lives as long as the
 	// process.
 	opts = append(opts, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	// Its breaker sleeps for ten seconds after a broker failed it, whatever is closed.
+	opts = append(opts, goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 	if err := goleak.Find(opts...); err != nil {
 		return fmt.Errorf("goroutines are left: %w", err)
 	}
