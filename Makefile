@@ -16,7 +16,9 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -p=2)
 
 # Every package is tested once: under the race detector where goroutines meet,
 # without it elsewhere (where processes meet, it would only slow their starts).
-RACE_PACKAGES := ./agent ./api/... ./artifacts ./commands ./dispatch ./eventstore/... ./projections
+RACE_PACKAGES := ./agent ./api/... ./artifacts ./callbacks ./commands ./dispatch ./eventstore/... ./forwarder ./projections/...
+# Much data and no more goroutines than elsewhere: these run without the detector.
+MUCH_DATA := ^(TestSecretArtifactWhileVaultIsAway|TestPatternsOfSecretArtifactsAreBounded|TestALargeSecret)
 PLAIN_PACKAGES = $(shell go list ./... | grep -vxF "$$(go list $(RACE_PACKAGES))")
 
 .PHONY: build
@@ -74,11 +76,12 @@ previous:
 .PHONY: unit
 unit:
 	go test -timeout 20m $(PLAIN_PACKAGES)
+	go test ./agent -run '$(MUCH_DATA)'
 	cd test/bench && go test -timeout 5m ./...
 
 .PHONY: race
 race:
-	go test -race -timeout 30m $(RACE_PACKAGES)
+	go test -race -timeout 30m -skip '$(MUCH_DATA)' $(RACE_PACKAGES)
 	go test -race ./masker -run 'Concurrent|AddWhile|Closed|Splits'
 
 # Builds with one guard removed each: every one must be noticed.
@@ -87,13 +90,15 @@ known-bad:
 	go test -timeout 20m -tags broken ./internal/sim -run KnownBad
 
 # The cluster of real processes and then the simulator, half of the time each; FOR
-# changes the hour. Namespaces are asked for: without them half of the faults of a
+# changes the hour. Then every crash point of delivery, a few minutes. Namespaces are asked for: without them half of the faults of a
 # network would not be tested.
 .PHONY: chaos
 chaos: deps peers-s3 peers-kafka
 	seconds=$$(( ($$(sed 's/h/*3600+/; s/m/*60+/; s/s/+/; s/$$/ +0/' <<<"$(or $(FOR),1h)")) / 2 )); \
 	go test -timeout 0 ./internal/cluster -run 'TestCluster$$' -v -cluster.for $${seconds}s -cluster.netns require; \
 	go test -timeout 0 ./internal/sim -run 'TestSimulate$$' -v -sim.for $${seconds}s
+	go test -timeout 30m ./internal/e2e -run 'TestDelivery$$|TestBroker' -v -e2e.long
+	go test -timeout 30m ./forwarder -run 'TestAgainstKafka$$' -v -forwarder.long
 
 # The cluster alone: FOR (10m), SEED (random), NETNS (auto, require, off).
 .PHONY: cluster
@@ -120,8 +125,8 @@ fuzz:
 		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(or $(FUZZTIME),30s) "$$(dirname "$$file")" </dev/null; \
 	done
 
-# Figures beside their peers, some 20 minutes. PART takes some parts only (make
+# Figures beside their peers, some 40 minutes. PART takes some parts only (make
 # bench PART=append,group), ARGS further arguments (-o json, -fsync on).
 .PHONY: bench
-bench:
+bench: peers-kafka
 	cd test/bench && go run . $(if $(PART),-part $(PART)) $(ARGS)

@@ -78,7 +78,13 @@ func (s *server) showAttempt(q *request, id domain.AttemptID) error {
 	if err != nil {
 		return err
 	}
-	return q.json(http.StatusOK, attemptOf(v))
+	a := attemptOf(v)
+	if a.FinishedAt != nil {
+		if a.Callbacks, err = s.callbacksOf(q.Context(), id); err != nil {
+			return err
+		}
+	}
+	return q.json(http.StatusOK, a)
 }
 
 func (s *server) getArtifacts(q *request) error {
@@ -126,8 +132,13 @@ func (s *server) getExplanation(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.json(http.StatusOK, wire.Explanation{AttemptID: id, State: e.Attempt.Status, Summary: e.Summary, Next: e.Next,
-		Policy: verdict, Runners: fitsOf(e.Runners)})
+	out := wire.Explanation{AttemptID: id, State: e.Attempt.Status, Summary: e.Summary, Next: e.Next, Policy: verdict, Runners: fitsOf(e.Runners)}
+	if e.Attempt.FinishedAt != nil {
+		if out.Callbacks, err = s.callbacksOf(q.Context(), id); err != nil {
+			return err
+		}
+	}
+	return q.json(http.StatusOK, out)
 }
 
 // stopFor makes a handler's body from a reason to stop.

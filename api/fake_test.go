@@ -70,18 +70,23 @@ type world struct {
 	reports func([]commands.LeaseReport) []commands.ReportResult
 	have    int64
 	bundle  string // its state; "" for one that is not sealed
+	// resultsBehind: what has ended is not among the stored results yet; guarded by mu.
+	resultsBehind bool
 
 	facts      []domain.Event // guarded by mu
 	announced  []artifacts.Announcement
 	readSecret func(eventstore.Actor, commands.SecretRead) error
+
+	outgoing
 }
 
 func newWorld() *world {
 	w := &world{
 		tokens: map[domain.TokenID]projections.TokenView{}, created: map[domain.TokenID]domain.TokenCreated{},
-		enrols:  map[domain.EnrolmentID]domain.EnrolmentCreated{},
-		attempt: domain.Attempt{ID: attemptID, OperationID: operationID, PlanNodeID: "probe", Phase: domain.PhaseRunning, Clocks: domain.Clocks{LeaseSeconds: 90, RunSeconds: 60}},
-		checks:  map[string]wire.Check{"database": {Status: "ok"}},
+		enrols:   map[domain.EnrolmentID]domain.EnrolmentCreated{},
+		attempt:  domain.Attempt{ID: attemptID, OperationID: operationID, PlanNodeID: "probe", Phase: domain.PhaseRunning, Clocks: domain.Clocks{LeaseSeconds: 90, RunSeconds: 60}},
+		checks:   map[string]wire.Check{"database": {Status: "ok"}},
+		outgoing: newOutgoing(),
 	}
 	w.happen(
 		domain.Created{AttemptID: attemptID, OperationID: operationID, PlanNodeID: "probe", JobType: "verification", Action: "verify.tcp.connect",
@@ -380,7 +385,7 @@ func (w dispatcher) Next(ctx context.Context, _ domain.RunnerID, r dispatch.Next
 }
 
 func (w dispatcher) Explain(_ context.Context, id domain.AttemptID) (dispatch.Explanation, error) {
-	return dispatch.Explanation{Attempt: projections.AttemptView{AttemptID: id.UUID(), Status: "queued"}, Summary: "Queued.", Next: "Wait."}, w.failing()
+	return dispatch.Explanation{Attempt: projections.AttemptView{AttemptID: id.UUID(), Status: "queued", FinishedAt: w.finished}, Summary: "Queued.", Next: "Wait."}, w.failing()
 }
 
 func (w dispatcher) Fits(context.Context, *domain.JobSpec) ([]dispatch.Fit, error) {
@@ -420,7 +425,7 @@ func (w reader) Attempt(_ context.Context, id domain.AttemptID) (projections.Att
 	if id != attemptID {
 		return projections.AttemptView{}, domain.ErrUnknownAttempt
 	}
-	v := projections.AttemptView{AttemptID: id.UUID(), OperationID: operationID.UUID(), Status: "running"}
+	v := projections.AttemptView{AttemptID: id.UUID(), OperationID: operationID.UUID(), Status: "running", FinishedAt: w.finished}
 	if w.bundle != "" {
 		message := "what the tool said"
 		v.BundleState, v.ProgressAt, v.ProgressMessage = &w.bundle, &recordedAt, &message
@@ -469,16 +474,6 @@ func (w reader) Now(context.Context) (time.Time, error) { return time.Now(), nil
 
 func (w reader) SeenRunner(context.Context, domain.RunnerID) error { return w.failing() }
 
-func (w *world) ReadStream(_ context.Context, _ eventstore.StreamID, after int64, limit int) ([]eventstore.Event, error) {
-	if err := w.failing(); err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := min(int(after), len(w.stream))
-	return w.stream[n:min(len(w.stream), n+limit)], nil
-}
-
 func (w *world) ReadText(context.Context, eventstore.Digest) (eventstore.Text, error) {
 	return eventstore.Text{Bytes: []byte("seen with my own eyes")}, w.failing()
 }
@@ -494,7 +489,9 @@ func (w *world) ReadFeed(_ context.Context, after eventstore.Cursor, limit int) 
 }
 
 func (w *world) FeedEnd(context.Context) (eventstore.Cursor, error) {
-	return eventstore.Cursor{}, w.failing()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return eventstore.Cursor{Generation: 1, Seq: int64(len(w.feed))}, w.err
 }
 
 func (w *world) StoreLog(_ context.Context, m commands.Meta, call commands.LeaseCall, _ string, offset int64, frames []byte) (domain.AttemptID, int64, error) {
@@ -538,8 +535,11 @@ func (w *world) Manifest(context.Context, domain.AttemptID) ([]byte, error) {
 }
 
 func (w *world) Result(context.Context, domain.AttemptID) (domain.ExecutionResult, error) {
-	return domain.ExecutionResult{AttemptID: attemptID, OperationID: operationID, Status: domain.StatusSucceeded, FinishedAt: recordedAt}, w.failing()
+	return theResult, w.failing()
 }
+
+// theResult is what the attempt ends with.
+var theResult = domain.ExecutionResult{AttemptID: attemptID, OperationID: operationID, Status: domain.StatusSucceeded, FinishedAt: recordedAt}
 
 func (w *world) Archive(_ context.Context, digest string) ([]byte, error) {
 	if b := policy.Builtin(); digest == b.Digest() {
@@ -554,6 +554,7 @@ func (w *world) Checks(context.Context) map[string]wire.Check { return w.checks 
 func (w *world) serve(t *testing.T, change func(*api.Config)) *httptest.Server {
 	t.Helper()
 	c := api.Config{Commands: w, Dispatch: dispatcher{w}, Intake: w, Logs: w, Reads: reader{w}, Streams: w, Feed: w, Policies: w, Health: w,
+		Endpoints: endpoints{}, Deliveries: endpoints{}, Forwarder: w.publisher,
 		Actions: runners.Catalogue(), Profile: domain.FastProfile(), PollEvery: 5 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&c)

@@ -133,9 +133,11 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 			problemIn(t, resp, body)
 		}
 	}
-	resp, body := ask(t, srv, "DELETE", "/v1/attempts", "", "")
-	if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, POST" {
-		t.Errorf("DELETE /v1/attempts: status %d, Allow %q: %s", resp.StatusCode, resp.Header.Get("Allow"), body)
+	for path, allow := range map[string]string{"/v1/attempts": "GET, POST", "/v1/callbacks/replay": "POST", "/v1/callbacks/" + callbackID.String(): "GET"} {
+		resp, body := ask(t, srv, "DELETE", path, "", "")
+		if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != allow {
+			t.Errorf("DELETE %s: status %d, Allow %q: %s", path, resp.StatusCode, resp.Header.Get("Allow"), body)
+		}
 	}
 }
 

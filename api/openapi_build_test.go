@@ -386,6 +386,9 @@ var queryDocs = map[string][2]string{
 	"id_prefix":    {"string", "Attempts whose id begins so."},
 	"since":        {"string", "Created at or after this moment (RFC 3339)."},
 	"until":        {"string", "Created before this moment (RFC 3339)."},
+	"endpoint":     {"string", "Callbacks to this endpoint."},
+	"state":        {"string", "pending, delivered or exhausted."},
+	"attempt_id":   {"string", "Callbacks of this attempt."},
 }
 
 func (o *openAPI) parameters(r api.Route) []yaml.MapSlice {

@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -108,19 +110,28 @@ func TestOpenAPIHasExactlyTheRoutes(t *testing.T) {
 	}
 }
 
-// compileSchemas makes the document's schemas usable, which also shows that
-// every reference leads somewhere.
-func compileSchema(t *testing.T, name string) *jsonschema.Schema {
-	t.Helper()
-	_, b := readOpenAPI(t)
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(b)))
+// schemasOf reads the document once: it is the same for all of its schemas.
+var schemasOf = sync.OnceValues(func() (*jsonschema.Compiler, error) {
+	b, err := api.OpenAPI()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
-	if err := c.AddResource("urn:openapi", doc); err != nil {
+	return c, c.AddResource("urn:openapi", doc)
+})
+
+// compileSchema makes one of the document's schemas usable, which also shows that
+// every reference leads somewhere.
+func compileSchema(t *testing.T, name string) *jsonschema.Schema {
+	t.Helper()
+	c, err := schemasOf()
+	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.Compile("urn:openapi#/components/schemas/" + name)

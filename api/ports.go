@@ -53,6 +53,8 @@ type Commands interface {
 	CreateToken(ctx context.Context, m commands.Meta, t domain.TokenCreated) error
 	RevokeToken(ctx context.Context, m commands.Meta, id domain.TokenID, text string) error
 	CreateEnrolment(ctx context.Context, m commands.Meta, e domain.EnrolmentCreated) error
+
+	DeliveryCommands
 }
 
 // Dispatch gives work to runners and knows why an attempt waits.
@@ -122,6 +124,9 @@ type Reads interface {
 	Now(ctx context.Context) (time.Time, error)
 	// SeenRunner notes that the runner was heard of now.
 	SeenRunner(ctx context.Context, id domain.RunnerID) error
+
+	DeliveryReads
+	ResultReads
 }
 
 // Streams reads single streams and texts of the ledger.

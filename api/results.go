@@ -5,16 +5,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
+	"github.com/platform-core/execution-plane-service/projections"
 )
 
-// resultBytes are the bytes of an attempt's result: the same for ever.
+// resultBytes are the bytes of an attempt's result: the same for ever. They are
+// fixed a moment after its end; until then its stream gives the same.
 func (s *server) resultBytes(ctx context.Context, id domain.AttemptID) ([]byte, error) {
+	if stored, ok, err := s.Reads.StoredResult(ctx, id); err != nil || ok {
+		return stored.Body, err
+	}
 	r, err := s.Logs.Result(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("fold the result of %s: %w", id, err)
@@ -59,11 +63,11 @@ func (s *server) getResult(q *request) error {
 	return q.immutable(mediaJSON, b)
 }
 
-// Page sizes of results, and how much of the feed one request may look through.
+// Page sizes of results, and how long a held request goes without looking itself.
 const (
 	defaultResults = 100
 	maxResults     = 500
-	maxScan        = 20_000
+	resultsLook    = 5 * time.Second
 )
 
 func (s *server) listResults(q *request) error {
@@ -90,17 +94,17 @@ func (s *server) listResults(q *request) error {
 		ctx = held
 	}
 	deadline := time.Now().Add(wait)
-	for {
-		page, next, more, err := s.scanResults(ctx, after, int(limit))
+	for woken := false; ; {
+		page, next, err := s.resultsAfter(ctx, after, int(limit))
 		if err != nil {
 			return err
 		}
 		after = next
 		rest := time.Until(deadline)
-		if len(page.Items) > 0 || more || rest <= 0 {
+		if len(page.Items) > 0 || rest <= 0 {
 			return q.json(http.StatusOK, page)
 		}
-		if err := sleep(ctx, min(rest, s.PollEvery)); drained(q, err) {
+		if woken, err = s.awaitResult(ctx, after, rest, woken); drained(q, err) {
 			return q.json(http.StatusOK, page)
 		} else if err != nil {
 			return err
@@ -108,47 +112,37 @@ func (s *server) listResults(q *request) error {
 	}
 }
 
-// scanResults looks through the feed for ends of attempts. more says that the
-// feed goes on beyond what one request looks through.
-func (s *server) scanResults(ctx context.Context, after eventstore.Cursor, limit int) (page wire.Page[wire.ResultItem], next eventstore.Cursor, more bool, err error) {
-	page.Items = []wire.ResultItem{}
-	next = after
-	for scanned := 0; len(page.Items) < limit; {
-		events, err := s.Feed.ReadFeed(ctx, next, streamPage)
-		if err != nil {
-			return page, next, false, fmt.Errorf("read the feed after %s: %w", next, err)
-		}
-		for _, e := range events {
-			next = e.Cursor
-			if !terminal[e.Event.Type] {
-				continue
-			}
-			item, err := s.resultItem(ctx, e)
-			if err != nil {
-				return page, next, false, err
-			}
-			if page.Items = append(page.Items, item); len(page.Items) == limit {
-				break
-			}
-		}
-		scanned += len(events)
-		if len(events) < streamPage {
-			break
-		}
-		if scanned >= maxScan {
-			more = true
-			break
-		}
+// resultsAfter is a page of results, and where to go on behind it.
+func (s *server) resultsAfter(ctx context.Context, after eventstore.Cursor, limit int) (page wire.Page[wire.ResultItem], next eventstore.Cursor, err error) {
+	// Before the rows: all that stand up to here are seen by the query that follows.
+	reached, err := s.Reads.Checkpoint(ctx, projections.ResultsReader)
+	if err != nil {
+		return page, after, err
+	}
+	rows, err := s.Reads.ResultsAfter(ctx, after.Seq, limit)
+	if err != nil {
+		return page, after, err
+	}
+	page.Items, next = make([]wire.ResultItem, len(rows)), after
+	for i, r := range rows {
+		next = r.Cursor()
+		page.Items[i] = wire.ResultItem{Cursor: next.String(), AttemptID: r.AttemptID, Result: r.Body}
+	}
+	if len(rows) == 0 && reached.Seq > after.Seq {
+		next = reached
 	}
 	page.Next = next.String()
-	return page, next, more, nil
+	return page, next, nil
 }
 
-func (s *server) resultItem(ctx context.Context, e eventstore.FeedEvent) (wire.ResultItem, error) {
-	id, err := domain.ParseID[domain.AttemptID](strings.TrimPrefix(string(e.Event.Stream), "attempt/"))
-	if err != nil {
-		return wire.ResultItem{}, fmt.Errorf("the end of an attempt stands in stream %s: %w", e.Event.Stream, err)
+// awaitResult waits for a result behind the cursor, for rest at most. woken says
+// that the last wake brought nothing: then the next is not taken at once.
+func (s *server) awaitResult(ctx context.Context, after eventstore.Cursor, rest time.Duration, woken bool) (bool, error) {
+	if s.WaitResult == nil || woken {
+		return false, sleep(ctx, min(rest, s.PollEvery))
 	}
-	b, err := s.resultBytes(ctx, id)
-	return wire.ResultItem{Cursor: e.Cursor.String(), AttemptID: id, Result: b}, err
+	waiting, cancel := context.WithTimeout(ctx, min(rest, resultsLook))
+	defer cancel()
+	err := s.WaitResult(waiting, after.Seq) // a hint; whatever it says, the table is looked at
+	return err == nil, ctx.Err()
 }

@@ -20,9 +20,10 @@ func newRouter(s *server) http.Handler {
 		methods[r.Path] = append(methods[r.Path], r.Method)
 		m.Handle(r.Path, s.serve(r)).Methods(r.Method)
 	}
-	for path, allowed := range methods {
-		slices.Sort(allowed)
-		m.Handle(path, s.refuse("other method", errMethod, strings.Join(allowed, ", ")))
+	// In the table's order: of two paths that both fit, the earlier one answers.
+	for _, r := range routes {
+		allowed := slices.Sorted(slices.Values(methods[r.Path]))
+		m.Handle(r.Path, s.refuse("other method", errMethod, strings.Join(allowed, ", ")))
 	}
 	m.NotFoundHandler = s.refuse("none", errNoRoute, "")
 	m.MethodNotAllowedHandler = m.NotFoundHandler

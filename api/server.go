@@ -27,10 +27,20 @@ type Config struct {
 	Feed      eventstore.Feed
 	Policies  Policies
 	Health    Health
-	Actions   *runners.Catalog
-	Metrics   *Metrics
-	Profile   domain.Profile
-	Log       *slog.Logger // nil: nothing is logged
+	// Endpoints, Deliveries and Forwarder may be nil, each by itself: this replica was
+	// told of none, does not deliver, does not publish.
+	Endpoints  Endpoints
+	Deliveries Deliveries
+	Forwarder  Forwarder
+	Actions    *runners.Catalog
+	Metrics    *Metrics
+	Profile    domain.Profile
+	Log        *slog.Logger // nil: nothing is logged
+
+	// WaitResult blocks until a result may stand behind a place in the feed, or ctx
+	// ends; a wake is a hint. nil: a held request looks every PollEvery.
+	// Wait of the *catchup.Runner of results is the one there is.
+	WaitResult func(ctx context.Context, after int64) error
 
 	// FlushEvery is how often agents are told to send log; 0 for 2 s.
 	FlushEvery time.Duration

@@ -5,6 +5,7 @@ package examples_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/uuid"
 
+	"github.com/platform-core/execution-plane-service/callbacks"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/strictjson"
 	"github.com/platform-core/execution-plane-service/policy"
@@ -195,5 +197,25 @@ func TestPolicyFolder(t *testing.T) {
 		if c.got != c.allowed {
 			t.Errorf("a secret mapping decides %t, want %t", c.got, c.allowed)
 		}
+	}
+}
+
+// TestCallbackEndpoints loads the endpoint of the receiver, beside a secret that is
+// made as the file says.
+func TestCallbackEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	text, err := os.ReadFile("controlplane/callbacks.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32)) + "\n"
+	for name, content := range map[string][]byte{"callbacks.yaml": text, "callbacks.secret": []byte(secret)} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := callbacks.Load(filepath.Join(dir, "callbacks.yaml"))
+	if err != nil || len(e.Match("verification", "dev", "")) != 1 {
+		t.Errorf("%v, %v", e.Names(), err)
 	}
 }

@@ -28,7 +28,8 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.Tra
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // TestDeliveryQueriesStayFlat: what is asked for now and then must not read a table
-// that grows for ever.
+// that grows for ever. CallbackCounts is not among them: it reads all that are open,
+// by an index where vacuum has been, and its answers are kept for some seconds.
 func TestDeliveryQueriesStayFlat(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.NewPool(t)
@@ -72,7 +73,6 @@ func TestDeliveryQueriesStayFlat(t *testing.T) {
 		"none given up":         list(projections.CallbackFilter{Endpoint: "busy", State: "exhausted"}),
 		"none waits":            list(projections.CallbackFilter{Endpoint: "busy", State: "pending"}),
 		"waiting anywhere":      list(projections.CallbackFilter{State: "pending"}),
-		"counts":                func() error { _, err := r.CallbackCounts(t.Context()); return err },
 		"due":                   func() error { _, err := r.DueCallbacks(t.Context(), "ops", 50); return err },
 		"results by time":       seqAt(time.Hour),
 		"results before any":    seqAt(24 * time.Hour),

@@ -27,10 +27,11 @@ import (
 )
 
 var (
-	attemptID = domain.NewID[domain.AttemptID](uuid.MustParse("a0000000-0000-4000-8000-000000000001"))
-	runnerID  = domain.NewID[domain.RunnerID](uuid.MustParse("c0000000-0000-4000-8000-000000000001"))
-	lease     = client.Lease{ID: domain.NewID[domain.LeaseID](uuid.MustParse("d0000000-0000-4000-8000-000000000001")), Epoch: 3, Token: "the-lease-token-0123"}
-	key       = domain.NewID[domain.CommandID](uuid.MustParse("f0000000-0000-4000-8000-000000000001"))
+	attemptID  = domain.NewID[domain.AttemptID](uuid.MustParse("a0000000-0000-4000-8000-000000000001"))
+	runnerID   = domain.NewID[domain.RunnerID](uuid.MustParse("c0000000-0000-4000-8000-000000000001"))
+	lease      = client.Lease{ID: domain.NewID[domain.LeaseID](uuid.MustParse("d0000000-0000-4000-8000-000000000001")), Epoch: 3, Token: "the-lease-token-0123"}
+	callbackID = domain.CallbackIDOf("ops", attemptID)
+	key        = domain.NewID[domain.CommandID](uuid.MustParse("f0000000-0000-4000-8000-000000000001"))
 )
 
 func connect(t *testing.T, h http.Handler) *client.Client {
@@ -104,12 +105,24 @@ func calls(ctx context.Context, c *client.Client) map[string]func() error {
 			_, err := c.SendFingerprints(ctx, key, lease, 8, []uint64{1, 2})
 			return err
 		},
-		"RecordFact":   func() error { _, err := c.RecordFact(ctx, key, lease, wire.FactRequest{}); return err },
-		"Complete":     func() error { _, err := c.Complete(ctx, key, lease, wire.CompleteRequest{}); return err },
-		"Release":      func() error { _, err := c.Release(ctx, key, lease, "declined"); return err },
-		"PolicyBundle": func() error { _, err := c.PolicyBundle(ctx, strings.Repeat("ab", 32)); return err },
-		"Tokens":       func() error { _, err := c.Tokens(ctx); return err },
-		"CreateToken":  func() error { _, err := c.CreateToken(ctx, key, wire.TokenRequest{}); return err },
+		"RecordFact":        func() error { _, err := c.RecordFact(ctx, key, lease, wire.FactRequest{}); return err },
+		"Complete":          func() error { _, err := c.Complete(ctx, key, lease, wire.CompleteRequest{}); return err },
+		"Release":           func() error { _, err := c.Release(ctx, key, lease, "declined"); return err },
+		"PolicyBundle":      func() error { _, err := c.PolicyBundle(ctx, strings.Repeat("ab", 32)); return err },
+		"Callbacks":         func() error { _, err := c.Callbacks(ctx, client.CallbackQuery{Endpoint: "ops", Limit: 5}); return err },
+		"Callback":          func() error { _, err := c.Callback(ctx, callbackID); return err },
+		"ReplayCallback":    func() error { _, err := c.ReplayCallback(ctx, key, callbackID, "x"); return err },
+		"ReplayResults":     func() error { _, err := c.ReplayResults(ctx, key, wire.ReplayRequest{}); return err },
+		"CallbackEndpoints": func() error { _, err := c.CallbackEndpoints(ctx); return err },
+		"stop":              func() error { _, err := c.ChangeEndpoint(ctx, key, "ops", "stop", "x"); return err },
+		"resume endpoint":   func() error { _, err := c.ChangeEndpoint(ctx, key, "ops", "resume", "x"); return err },
+		"Forwarder":         func() error { _, err := c.Forwarder(ctx); return err },
+		"RetryKey":          func() error { _, err := c.RetryKey(ctx, key, wire.RetryRequest{}); return err },
+		"SkipEvent":         func() error { _, err := c.SkipEvent(ctx, key, wire.SkipRequest{}); return err },
+		"EventSchemas":      func() error { _, err := c.EventSchemas(ctx); return err },
+		"EventSchema":       func() error { _, err := c.EventSchema(ctx, "execution.attempt.created", 1); return err },
+		"Tokens":            func() error { _, err := c.Tokens(ctx); return err },
+		"CreateToken":       func() error { _, err := c.CreateToken(ctx, key, wire.TokenRequest{}); return err },
 		"RevokeToken": func() error {
 			_, err := c.RevokeToken(ctx, key, domain.NewID[domain.TokenID](uuid.New()), "x")
 			return err

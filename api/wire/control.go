@@ -78,6 +78,8 @@ type Attempt struct {
 	// BundleState is empty until the bundle is sealed. That of a quarantined one, and
 	// the texts of its attempt, are not shown.
 	BundleState string `json:"bundle_state,omitempty"` // complete, incomplete, empty, quarantined
+	// Callbacks are the deliveries of its result; in lists they are left out.
+	Callbacks []AttemptCallback `json:"callbacks,omitempty"`
 }
 
 // Progress is the latest progress of a running attempt.
@@ -170,6 +172,8 @@ type Explanation struct {
 	Next      string           `json:"next"`    // what will happen, or what to do
 	Policy    *PolicyVerdict   `json:"policy,omitempty"`
 	Runners   []RunnerFit      `json:"runners"`
+	// Callbacks are the deliveries of its result, once it has ended.
+	Callbacks []AttemptCallback `json:"callbacks,omitempty"`
 }
 
 // Action is one entry of GET /v1/actions.

@@ -27,5 +27,6 @@ func (c *explainCmd) Run(s *session) error {
 		printReasons(s.out, p.Reasons)
 	}
 	printFits(s.out, e.Runners)
+	printCallbacks(s.out, e.Callbacks)
 	return nil
 }

@@ -37,6 +37,10 @@ type cli struct {
 	Scrub   scrubCmd   `cmd:"" help:"Read every stored object and compare it with the ledger."`
 	Runners runnersCmd `cmd:"" help:"List runners, or pause, resume, drain, evict one."`
 	Token   tokenCmd   `cmd:"" help:"Create, list and revoke bearer tokens."`
+
+	Callbacks callbacksCmd `cmd:"" help:"List callbacks and their endpoints, replay, stop, resume."`
+	Forwarder forwarderCmd `cmd:"" help:"Show how publishing to Kafka goes; retry or skip what is parked."`
+
 	Migrate migrateCmd `cmd:"" help:"Bring the database's schema up to date."`
 
 	Projections projectionsCmd `cmd:"" help:"Check or rebuild the read models."`

@@ -52,7 +52,7 @@ func (c *projectionsRebuildCmd) Run(s *session) error {
 		return err
 	}
 	defer pool.Close()
-	rows, err := projections.Rebuild(s.ctx, pool, c.Table)
+	rows, report, err := c.rebuild(s, pool)
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,33 @@ func (c *projectionsRebuildCmd) Run(s *session) error {
 		return fmt.Errorf("%s is rebuilt, but that could not be recorded; run it again: %w", c.Table, err)
 	}
 	if s.isJSON() {
-		return s.json(map[string]any{"table": c.Table, "rows": rows})
+		out := map[string]any{"table": c.Table, "rows": rows}
+		if report != nil {
+			out["report"] = report
+		}
+		return s.json(out)
 	}
-	fmt.Fprintf(s.out, "%s rebuilt: %d rows\n", c.Table, rows)
+	if report == nil {
+		fmt.Fprintf(s.out, "%s rebuilt: %d rows\n", c.Table, rows)
+		return nil
+	}
+	fmt.Fprintf(s.out, "%s rebuilt: %s\n", c.Table, report)
+	for _, d := range report.Changed {
+		fmt.Fprintln(s.out, "  "+printable(d.String()))
+	}
+	if report.Omitted > 0 {
+		fmt.Fprintf(s.out, "  and %d more\n", report.Omitted)
+	}
 	return nil
+}
+
+// rebuild tells of results more than the number of rows: their bytes were promised
+// not to change.
+func (c *projectionsRebuildCmd) rebuild(s *session, pool *projections.Pool) (rows int64, report *projections.ResultsRebuilt, err error) {
+	if c.Table != projections.ResultsReader {
+		rows, err = projections.Rebuild(s.ctx, pool, c.Table)
+		return rows, nil, err
+	}
+	r, err := projections.RebuildResults(s.ctx, pool)
+	return r.Rows, &r, err
 }

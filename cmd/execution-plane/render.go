@@ -168,7 +168,7 @@ func eventGist(e wire.Event) string {
 	case domain.TimedOut:
 		return string(d.FailureCode)
 	}
-	return ""
+	return deliveryGist(d)
 }
 
 // secretGist says what of Vault was used; no event holds a value.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/platform-core/execution-plane-service/callbacks"
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
@@ -18,7 +19,7 @@ import (
 
 type serveCmd struct {
 	Dev     bool     `help:"Run everything on this machine: a private PostgreSQL, object storage and a runner."`
-	Modules []string `help:"Run only these modules: api, dispatcher, artifact-worker. Default: all."`
+	Modules []string `help:"Run only these modules: api, dispatcher, artifact-worker, forwarder, callbacks. Default: all."`
 	Listen  string   `env:"EXECUTION_PLANE_LISTEN" default:"127.0.0.1:8080" help:"Address of the API."`
 
 	DatabaseURL string `name:"database-url" env:"EXECUTION_PLANE_DATABASE_URL" help:"PostgreSQL connection URL."`
@@ -36,6 +37,9 @@ type serveCmd struct {
 	FingerprintKeyFile string        `env:"EXECUTION_PLANE_FINGERPRINT_KEY_FILE" type:"path" help:"File of at least 32 random bytes, the same for all replicas: what bundles are scanned for secrets with. Default: a key that ends with the process."`
 	ScanLimit          time.Duration `env:"EXECUTION_PLANE_SCAN_LIMIT" default:"10m" help:"How long one bundle may be scanned; past it the bundle is quarantined."`
 
+	kafkaFlags
+	Callbacks string `env:"EXECUTION_PLANE_CALLBACKS" type:"path" help:"File that names the endpoints which results are delivered to."`
+
 	DataDir string `env:"EXECUTION_PLANE_DATA" default:"${data_dir}" type:"path" help:"With --dev: where everything is kept."`
 
 	Vault vaultFlags `embed:"" prefix:"vault-" group:"With --dev, for its runner:"`
@@ -46,8 +50,12 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
+	delivery, err := c.delivery()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
 	if c.Dev {
-		return c.dev(s, bundle)
+		return c.dev(s, bundle, delivery)
 	}
 	for name, v := range map[string]string{"--database-url (EXECUTION_PLANE_DATABASE_URL)": c.DatabaseURL, "--s3-endpoint (EXECUTION_PLANE_S3_ENDPOINT)": c.S3Endpoint} {
 		if v == "" {
@@ -67,8 +75,8 @@ func (c *serveCmd) Run(s *session) error {
 	log := newLogger(s.err)
 	p, err := plane.New(s.ctx, plane.Config{
 		DatabaseURL: c.DatabaseURL, MaxConns: c.MaxConns, Migrate: c.Migrate, Policy: bundle, Profile: profile, Modules: c.Modules, Listen: c.Listen, MaxQueue: c.MaxQueue, Log: log,
-		Objects: c.config(), ScrubRound: c.ScrubRound, ScrubBytes: c.ScrubBytes,
-		Keys: keys, ScanLimit: c.ScanLimit,
+		Objects: c.objectsFlags.config(), ScrubRound: c.ScrubRound, ScrubBytes: c.ScrubBytes,
+		Keys: keys, ScanLimit: c.ScanLimit, Delivery: delivery,
 	})
 	if errors.Is(err, plane.ErrConfig) {
 		return &exitError{exitUsage, err}
@@ -84,6 +92,20 @@ func (c *serveCmd) Run(s *session) error {
 	defer p.Close()
 	log.Info("service starts", "url", p.URL(), "modules", p.Modules, "policy", bundle.Digest(), "profile", profile.Name, "version", version)
 	return p.Run(s.ctx)
+}
+
+// delivery is where facts and results go.
+func (c *serveCmd) delivery() (d plane.Delivery, err error) {
+	d = plane.Delivery{Topics: c.topics(), Source: c.EventSource, Version: version}
+	if d.Kafka, err = c.kafkaFlags.config(); err != nil {
+		return d, err
+	}
+	if c.Callbacks != "" {
+		if d.Endpoints, err = callbacks.Load(c.Callbacks); err != nil {
+			return d, fmt.Errorf("load the callback endpoints: %w", err)
+		}
+	}
+	return d, nil
 }
 
 // fingerprintKeys reads the secret that replicas share; nil where there is none.
@@ -119,7 +141,7 @@ func (c *serveCmd) bundle() (*policy.Bundle, error) {
 	return policy.Builtin(), nil
 }
 
-func (c *serveCmd) dev(s *session, bundle *policy.Bundle) error {
+func (c *serveCmd) dev(s *session, bundle *policy.Bundle, delivery plane.Delivery) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -129,7 +151,7 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle) error {
 		return &exitError{exitUsage, err}
 	}
 	stack, err := embedded.Start(s.ctx, embedded.Options{
-		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, Version: version, Log: newLogger(s.err),
+		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, Version: version, Log: newLogger(s.err), Delivery: delivery,
 		Runner:   &embedded.Runner{Pool: "default", Slots: 4, Executable: self, Vault: access},
 		Progress: func(what string) { fmt.Fprintln(s.err, what+" …") },
 	})

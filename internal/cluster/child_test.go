@@ -22,6 +22,8 @@ import (
 	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/callbacks"
+	"github.com/platform-core/execution-plane-service/forwarder"
 	"github.com/platform-core/execution-plane-service/internal/plane"
 	"github.com/platform-core/execution-plane-service/policy"
 )
@@ -31,6 +33,9 @@ type childConfig struct {
 	DatabaseURL string
 	S3          objects.Config
 	Listen      string
+	Kafka       *forwarder.Kafka // nil: nothing is published
+	Topics      forwarder.Topics
+	Callbacks   string // file with the endpoints; empty: none
 
 	URL, Enrolment, StateDir string
 	Slots                    int
@@ -45,8 +50,16 @@ func serveChild(c childConfig) error {
 	go endWithParent()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	d := plane.Delivery{Kafka: c.Kafka, Topics: c.Topics}
+	if c.Callbacks != "" {
+		endpoints, err := callbacks.Load(c.Callbacks)
+		if err != nil {
+			return err
+		}
+		d.Endpoints = endpoints
+	}
 	p, err := plane.New(ctx, plane.Config{
-		DatabaseURL: c.DatabaseURL, MaxConns: 12, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: profile(), Log: childLog(),
+		DatabaseURL: c.DatabaseURL, MaxConns: 12, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: profile(), Log: childLog(), Delivery: d,
 	})
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func TestCluster(t *testing.T) {
 	t.Logf("seeds from %d on; a seed fixes the plan of load and faults, not what real processes do with it", seed)
 	began, all, outcomes := time.Now(), map[string]*tally{}, map[string]int{}
 	for rounds := 1; ; rounds++ {
-		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { round(t, planOf(seed, length, *inside), all, outcomes) })
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { round(t, planOf(seed, length, *inside, *runFor > 0), all, outcomes) })
 		if !ok {
 			mode := "off"
 			if *inside {
@@ -56,6 +56,9 @@ func TestCluster(t *testing.T) {
 			break
 		}
 		seed++
+	}
+	if *runFor == 0 {
+		t.Log("a short run has no Kafka and no receivers: make cluster has")
 	}
 	t.Logf("faults:\n%s", table(all))
 	t.Logf("attempts ended:\n%s", counts(outcomes))
@@ -72,7 +75,7 @@ func counts(m map[string]int) string {
 // round is one cluster and one plan.
 func round(t *testing.T, p plan, all map[string]*tally, outcomes map[string]int) {
 	setup := time.Now()
-	w := newWorld(t, p)
+	w := newWorld(t, p, *runFor > 0)
 	stopWatch := w.watch()
 	w.began = time.Now()
 	t.Logf("%sthe cluster is up after %s; logs: %s", p, w.began.Sub(setup).Round(time.Millisecond), w.logs)
@@ -87,6 +90,9 @@ func round(t *testing.T, p plan, all map[string]*tally, outcomes map[string]int)
 	stopWatch()
 	e := w.gather(l)
 	e.checkAll()
+	if w.delivery != nil {
+		w.delivery.check(l)
+	}
 	w.stopAll()
 	w.account(all)
 	for k, n := range e.outcomes {

@@ -139,6 +139,10 @@ func (w *world) begin(f fault) func() time.Duration {
 		return w.beginPostgres(f, what)
 	case "s3":
 		return w.beginS3(f, what)
+	case "broker":
+		return w.delivery.beginBroker(f, what)
+	case "receiver":
+		return w.delivery.beginReceiver(f, what)
 	}
 	w.wrong.add("the plan has a fault %q that nobody knows", f.Kind)
 	return nil

@@ -17,6 +17,8 @@ const (
 	replicaCount = 3
 	runnerCount  = 5
 	slotCount    = 3
+
+	receiverCount = 2
 )
 
 // plan is what a seed means.
@@ -50,12 +52,28 @@ func (f fault) String() string {
 	return fmt.Sprintf("%s %d at %s for %s", f.Kind, f.Target, f.At.Round(time.Millisecond), f.For.Round(time.Millisecond))
 }
 
-// faultKinds lists all there are; those of the link need namespaces.
+// faultKinds lists all there are; those of the cable need namespaces, those of
+// brokers and receivers a cluster that delivers.
 var faultKinds = []string{
 	"replica.kill", "replica.stop", "leader.stop", "leader.kill", "replica.roll",
 	"agent.kill", "agent.stop", "agent.drain", "shim.kill", "shim.stop", "executor.kill", "executor.stop",
 	"link.blackhole", "link.requests-held", "link.answers-lost", "link.slow", "link.resets",
 	"cable.pulled", "postgres.kill", "postgres.restart", "s3.kill", "s3.pause",
+	"broker.kill", "broker.restart", "broker.pause",
+	"receiver.down", "receiver.500", "receiver.redirect", "receiver.slow", "receiver.late", "receiver.mid-body", "receiver.no-answer",
+}
+
+// planned are the kinds that a cluster can suffer.
+func planned(netns, delivers bool) []string {
+	return slices.DeleteFunc(slices.Clone(faultKinds), func(kind string) bool {
+		switch what, _, _ := strings.Cut(kind, "."); what {
+		case "cable":
+			return !netns
+		case "broker", "receiver":
+			return !delivers
+		}
+		return false
+	})
 }
 
 // random gives everything a plan draws; it draws nothing from elsewhere.
@@ -76,7 +94,7 @@ func (r random) uuid() uuid.UUID {
 	return b
 }
 
-func planOf(seed uint64, length time.Duration, netns bool) plan {
+func planOf(seed uint64, length time.Duration, netns, delivers bool) plan {
 	r := random{rand.New(rand.NewPCG(seed, 7))}
 	p := plan{Seed: seed, Length: length}
 	for at := time.Duration(0); at < length; at += r.between(50*time.Millisecond, 550*time.Millisecond) {
@@ -85,7 +103,7 @@ func planOf(seed uint64, length time.Duration, netns bool) plan {
 	// Faults are drawn from a stream of their own, so that jobs are the same with
 	// namespaces and without.
 	r = random{rand.New(rand.NewPCG(seed, 8))}
-	kinds := slices.DeleteFunc(slices.Clone(faultKinds), func(k string) bool { return k == "cable.pulled" && !netns })
+	kinds := planned(netns, delivers)
 	var deck []string
 	step := 1200 * time.Millisecond
 	short := length < longRound/2
@@ -161,6 +179,14 @@ func (r random) fault(kind string, at time.Duration) fault {
 		}
 	case "agent.drain", "shim.kill", "executor.kill":
 		f.Target = r.IntN(runnerCount)
+	case "broker.kill":
+		f.For = r.between(0, 4*time.Second)
+	case "broker.pause":
+		f.For = r.between(time.Second, 14*time.Second) // the service waits for an answer for ten
+	default:
+		if strings.HasPrefix(kind, "receiver.") {
+			f.Target, f.For = r.IntN(receiverCount), r.between(time.Second, 8*time.Second)
+		}
 	}
 	return f
 }

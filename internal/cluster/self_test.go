@@ -22,15 +22,15 @@ import (
 // A seed is the same plan, and jobs do not depend on what networks can be had.
 func TestSeedFixesThePlan(t *testing.T) {
 	for seed := range uint64(20) {
-		a, b := planOf(seed, time.Minute, true), planOf(seed, time.Minute, true)
+		a, b := planOf(seed, time.Minute, true, true), planOf(seed, time.Minute, true, true)
 		if d := cmp.Diff(a, b); d != "" {
 			t.Errorf("seed %d gives two plans: %s", seed, d)
 		}
-		if d := cmp.Diff(a.Jobs, planOf(seed, time.Minute, false).Jobs); d != "" {
+		if d := cmp.Diff(a.Jobs, planOf(seed, time.Minute, false, true).Jobs); d != "" {
 			t.Errorf("seed %d: the jobs depend on the network: %s", seed, d)
 		}
 		short := map[string]bool{}
-		for _, f := range planOf(seed, shortRound, true).Faults {
+		for _, f := range planOf(seed, shortRound, true, true).Faults {
 			short[f.Kind] = true
 		}
 		if len(short) < len(faultKinds)*3/4 {

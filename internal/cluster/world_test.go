@@ -39,8 +39,9 @@ type world struct {
 	pg       *pgtest.Server // nil where it does not break
 	database string
 	s3       *s3test.Process
-	s3way    *proxy // how everybody reaches object storage
-	front    *proxy // how callers reach the replicas
+	s3way    *proxy    // how everybody reaches object storage
+	delivery *delivery // nil: nothing is delivered
+	front    *proxy    // how callers reach the replicas
 	desk     *plane.Plane
 	replicas []*replica
 	runners  []*runner
@@ -79,11 +80,14 @@ type runner struct {
 	link      string // what its link suffers now
 }
 
-func newWorld(t *testing.T, p plan) *world {
+func newWorld(t *testing.T, p plan, delivers bool) *world {
 	t.Helper()
-	w := newPlace(t, p.Length+6*time.Minute)
+	w := newPlace(t, p.Length+8*time.Minute)
 	w.plan = p
 	w.startStores()
+	if delivers {
+		w.delivery = w.startDelivery()
+	}
 	w.startReplicas()
 	w.startRunners()
 	return w
@@ -201,9 +205,11 @@ func (w *world) startReplicas() {
 }
 
 func (w *world) startReplica(r *replica) (err error) {
-	r.proc, err = w.spawn(fmt.Sprintf("replica-%d", r.n), verbService, childConfig{
-		DatabaseURL: w.database + fmt.Sprintf("&application_name=replica-%d", r.n), S3: w.objects(), Listen: r.address,
-	}, nil)
+	c := childConfig{DatabaseURL: w.database + fmt.Sprintf("&application_name=replica-%d", r.n), S3: w.objects(), Listen: r.address}
+	if w.delivery != nil {
+		c.Kafka, c.Topics, c.Callbacks = w.delivery.kafka, w.delivery.topics, w.delivery.file
+	}
+	r.proc, err = w.spawn(fmt.Sprintf("replica-%d", r.n), verbService, c, nil)
 	return err
 }
 

@@ -159,7 +159,7 @@ func TestEnvironmentVariables(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	known := named(metric, append(sources(t, "api"), sources(t, "internal/plane")...)...)
+	known := named(metric, slices.Concat(sources(t, "api"), sources(t, "internal/plane"), sources(t, "forwarder"), sources(t, "callbacks"))...)
 	compare(t, "the service", known, "docs/operations.md", named(metric, readFile(t, "docs/operations.md")))
 }
 
@@ -183,7 +183,7 @@ func compare(t *testing.T, one string, a []string, other string, b []string) {
 // TestFlags holds the tables of serve and runner to the flags there are.
 func TestFlags(t *testing.T) {
 	page := readFile(t, "docs/operations.md")
-	for file, structs := range map[string][]string{"serve.go": {"serveCmd"}, "runner.go": {"runnerRunCmd"}, "main.go": {"Global"}} {
+	for file, structs := range map[string][]string{"serve.go": {"serveCmd"}, "runner.go": {"runnerRunCmd"}, "kafka.go": {"kafkaFlags"}, "main.go": {"Global"}} {
 		for _, flag := range flags(t, file, structs) {
 			if flag != "output" && !strings.Contains(page, "`--"+flag) && !strings.Contains(page, "`--no-"+flag) {
 				t.Errorf("docs/operations.md does not name --%s of %s", flag, file)

@@ -9,6 +9,7 @@ import (
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/pgtest"
+	"github.com/platform-core/execution-plane-service/projections"
 )
 
 // The only replica stands still for longer than a lease. Nobody who lives is held
@@ -39,6 +40,11 @@ func TestServiceSleepsPastALease(t *testing.T) {
 		return got.Leases[0]
 	}
 	report()
+	// A service that never swept has nothing to have been away from.
+	w.eventually("timers are looked at", func() bool {
+		_, last, err := w.desk.Reads.SweepTimes(w.ctx, projections.TimerSweep)
+		return err == nil && !last.IsZero()
+	})
 
 	if err := unix.Kill(s.cmd.Process.Pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)

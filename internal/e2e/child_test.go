@@ -18,7 +18,9 @@ import (
 
 	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/callbacks"
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/forwarder"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
 	"github.com/platform-core/execution-plane-service/internal/plane"
@@ -41,6 +43,10 @@ type childConfig struct {
 
 	URL, Enrolment, StateDir string
 	Slots                    int
+
+	Kafka     *forwarder.Kafka // the service: where events go; nil: nowhere
+	Topics    forwarder.Topics
+	Callbacks string // the service: file with the endpoints; empty: none
 
 	Fast    bool // the service: the fast profile as it is, instead of the roomy one
 	Chatter bool // the runner: its executor is the chatter
@@ -69,8 +75,16 @@ func childLog() *slog.Logger {
 func serveChild(c childConfig) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	d := plane.Delivery{Kafka: c.Kafka, Topics: c.Topics}
+	if c.Callbacks != "" {
+		endpoints, err := callbacks.Load(c.Callbacks)
+		if err != nil {
+			return err
+		}
+		d.Endpoints = endpoints
+	}
 	p, err := plane.New(ctx, plane.Config{
-		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: c.profile(), Log: childLog(),
+		DatabaseURL: c.DatabaseURL, Objects: c.S3, Listen: c.Listen, Policy: policy.BuiltinDev(), Profile: c.profile(), Log: childLog(), Delivery: d,
 	})
 	if err != nil {
 		return err

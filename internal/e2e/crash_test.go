@@ -132,8 +132,14 @@ type supervised struct {
 
 func (w *world) supervise(point string) *supervised {
 	w.t.Helper()
-	s := &supervised{w: w, died: make(chan struct{}), ended: make(chan struct{})}
-	s.config = childConfig{DatabaseURL: w.db, S3: w.s3, Listen: freeAddress(w.t)}
+	return w.superviseAs(point, childConfig{})
+}
+
+// superviseAs is supervise with what is special about the service.
+func (w *world) superviseAs(point string, c childConfig) *supervised {
+	w.t.Helper()
+	s := &supervised{w: w, died: make(chan struct{}), ended: make(chan struct{}), config: c}
+	s.config.DatabaseURL, s.config.S3, s.config.Listen = w.db, w.s3, freeAddress(w.t)
 	s.url = "http://" + s.config.Listen
 	s.first = startChild(w.t, verbService, point, s.config)
 	// Both children belong to the test's own goroutine, so the second is made here

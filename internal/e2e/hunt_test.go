@@ -28,25 +28,41 @@ import (
 // their windows, in the forms that tools print.
 type hunt struct {
 	t       *testing.T
-	windows map[[huntWindow]byte]string // → the form
-	looked  map[string]int              // places by kind
+	windows map[[huntWindow]byte][]huntTrace // by how they begin
+	looked  map[string]int                   // places by kind
 	bytes   int64
 }
 
-// huntWindow is the shortest trace that is looked for. The values are random, so
-// shorter ones would be met by chance.
+// huntWindow is the shortest trace that is looked for, in symbols of a form. The
+// values are random, so shorter ones would be met by chance. Of hex digits, of
+// which the ledger is full, eight would be in one run of fifty, so twice as many are
+// looked for.
 const huntWindow = 8
+
+// huntTrace is a window of a value in one form.
+type huntTrace struct{ form, text string }
+
+// huntLength is how many bytes of a form are looked for.
+func huntLength(form string) int {
+	switch form {
+	case "hex", "HEX", "utf-16":
+		return 2 * huntWindow
+	}
+	return huntWindow
+}
 
 func newHunt(t *testing.T, values ...string) *hunt {
 	t.Helper()
-	h := &hunt{t: t, windows: map[[huntWindow]byte]string{}, looked: map[string]int{}}
+	h := &hunt{t: t, windows: map[[huntWindow]byte][]huntTrace{}, looked: map[string]int{}}
 	for _, v := range values {
 		for form, text := range huntForms(v) {
-			if len(text) < huntWindow {
+			n := huntLength(form)
+			if len(text) < n {
 				t.Fatalf("the form %s of a value is too short to hunt for", form)
 			}
-			for i := 0; i+huntWindow <= len(text); i++ {
-				h.windows[[huntWindow]byte([]byte(text[i:i+huntWindow]))] = form
+			for i := 0; i+n <= len(text); i++ {
+				begin := [huntWindow]byte([]byte(text[i : i+huntWindow]))
+				h.windows[begin] = append(h.windows[begin], huntTrace{form, text[i : i+n]})
 			}
 		}
 	}
@@ -91,8 +107,10 @@ func (h *hunt) look(kind, name string, b []byte) {
 // trace is the first trace in b: its form and place; "" for none.
 func (h *hunt) trace(b []byte) (form string, at int) {
 	for i := 0; i+huntWindow <= len(b); i++ {
-		if form, ok := h.windows[[huntWindow]byte(b[i:])]; ok {
-			return form, i
+		for _, w := range h.windows[[huntWindow]byte(b[i:])] {
+			if bytes.HasPrefix(b[i:], []byte(w.text)) {
+				return w.form, i
+			}
 		}
 	}
 	return "", 0
@@ -172,6 +190,29 @@ func (h *hunt) folder(kind, dir string) {
 	}
 }
 
+// delivered reads every record of every topic, and what receivers were sent.
+func (h *hunt) delivered(d *delivered) {
+	h.t.Helper()
+	records, err := d.broker.Read(d.ctx, d.topics.All()...)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, r := range records {
+		name := fmt.Sprintf("%d of %s", r.Offset, r.Topic)
+		h.look("record", name, r.Value)
+		for _, x := range r.Headers {
+			h.look("header", name, []byte(x.Key+": "+x.Value))
+		}
+		h.look("record key", name, []byte(r.Key))
+	}
+	for _, e := range d.endpoints {
+		h.folder("received file", e.Peer.Dir)
+		for _, r := range e.Peer.Receiver.Deliveries() { // in the file they are in base64
+			h.look("callback", r.AttemptID, r.Body)
+		}
+	}
+}
+
 // processes reads the arguments and the environment of every process below this one.
 func (h *hunt) processes() {
 	h.t.Helper()
@@ -200,7 +241,7 @@ func TestHuntFinds(t *testing.T) {
 	value := "q7Rf+x2/Lm9\"Wd<0ZpK&"
 	h := newHunt(t, value)
 	for form, text := range huntForms(value) {
-		if got, _ := h.trace([]byte("before " + text[len(text)-huntWindow:] + " after")); got == "" {
+		if got, _ := h.trace([]byte("before " + text[len(text)-huntLength(form):] + " after")); got == "" {
 			t.Errorf("%s is not found", form)
 		}
 	}

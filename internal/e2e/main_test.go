@@ -13,6 +13,9 @@ import (
 	"github.com/platform-core/execution-plane-service/runners/verification"
 )
 
+// longRun asks for all crash points of delivery and for longer faults.
+var longRun = flag.Bool("e2e.long", false, "faults of delivery as long and as many as they are meant")
+
 // atOnce is how many tests run at a time. They wait for timers and other
 // processes far more than they compute.
 func atOnce() string {

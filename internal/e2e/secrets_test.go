@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/internal/kafkatest"
 	"github.com/platform-core/execution-plane-service/internal/vaulttest"
 	"github.com/platform-core/execution-plane-service/policy"
 )
@@ -67,9 +68,15 @@ func random() string {
 
 func newVaulted(t *testing.T) *vaulted {
 	t.Helper()
+	return newVaultedIn(t, func(s setup) *world { return newWorld(t, s) })
+}
+
+// newVaultedIn is newVaulted in a world of the caller's making.
+func newVaultedIn(t *testing.T, make func(setup) *world) *vaulted {
+	t.Helper()
 	v := &vaulted{vault: vaulttest.Server(t)}
 	v.setup = v.vault.Standard()
-	v.world = newWorld(t, setup{policy: secretBundle(t)})
+	v.world = make(setup{policy: secretBundle(t), profile: quick()})
 	key := "-----BEGIN PRIVATE KEY-----\n" + strings.Join([]string{rand.Text() + rand.Text(), rand.Text() + rand.Text()}, "\n") + "\n-----END PRIVATE KEY-----\n"
 	password, inner := random(), random()
 	v.vault.Put("kv2", "app/db", map[string]any{"password": password})
@@ -102,12 +109,17 @@ func (v *vaulted) leaker(url string) *child {
 }
 
 // A secret is nowhere after a run, whatever the executor did with it and however it
-// ended: not in a table, the bucket, the runner's folders, its tmpfs, a log, or a
-// core file. Its processes never show it in their arguments or environment.
+// ended: not in a table, the bucket, the runner's folders, its tmpfs, a log, a core
+// file, a topic of Kafka, or a callback. Its processes never show it in their arguments or environment.
 func TestSecretsAreFoundNowhere(t *testing.T) {
 	t.Parallel()
-	v := newVaulted(t)
-	s := v.startService()
+	broker := kafkatest.Server(t)
+	var d *delivered
+	v := newVaultedIn(t, func(s setup) *world {
+		d = newDelivered(t, s, broker)
+		return d.world
+	})
+	s := d.serve()
 	k := v.leaker(s.plane.URL())
 	h := newHunt(t, v.values...)
 
@@ -155,7 +167,9 @@ func TestSecretsAreFoundNowhere(t *testing.T) {
 	}
 	h.look("log of", "the runner", []byte(k.log.String()))
 	h.look("log of", "the service", []byte(v.log.String()))
-	h.wantLooked("table", "bytes", "object", "process", "log", "log of")
+	d.arrived()
+	h.delivered(d)
+	h.wantLooked("table", "bytes", "object", "process", "log", "log of", "record", "received file")
 }
 
 // wantVersions says that the bundle tells which version of each secret was read.

@@ -40,6 +40,8 @@ type setup struct {
 	limits  domain.ControlLimits
 	policy  *policy.Bundle // nil: the one for development
 	wrap    func(eventstore.Store) eventstore.Store
+	// Where facts and results go; zero: nowhere.
+	delivery plane.Delivery
 }
 
 // roomy is the fast profile with leases that outlast a machine that is busy: for
@@ -105,14 +107,20 @@ func newWorld(t *testing.T, s setup) *world {
 // open takes the database into use.
 func (w *world) open() {
 	w.t.Helper()
+	w.look()
+	w.t.Cleanup(func() { w.desk.Close() })
+	w.controlToken, w.operatorToken = w.token(domain.RoleControlPlane), w.token(domain.RoleOperator)
+	w.t.Cleanup(w.finish)
+}
+
+// look opens the desk, which the caller closes.
+func (w *world) look() {
+	w.t.Helper()
 	desk, err := plane.New(w.ctx, w.config("", plane.ModuleDispatcher))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(desk.Close)
 	w.desk = desk
-	w.controlToken, w.operatorToken = w.token(domain.RoleControlPlane), w.token(domain.RoleOperator)
-	w.t.Cleanup(w.finish)
 }
 
 // emptyDatabase makes a database without any schema, on the shared server.
@@ -170,7 +178,7 @@ func (w *world) config(listen string, modules ...string) plane.Config {
 	}
 	return plane.Config{
 		DatabaseURL: w.db, Objects: w.s3, Policy: b, Profile: w.profile, Limits: w.limits, Modules: modules,
-		Listen: listen, Log: w.logger("service"), WrapStore: w.wrap, MaxConns: 12,
+		Listen: listen, Log: w.logger("service"), WrapStore: w.wrap, MaxConns: 12, Delivery: w.delivery,
 	}
 }
 

@@ -33,7 +33,9 @@ type Options struct {
 	Profile domain.Profile // zero: fast
 	Runner  *Runner        // nil: none
 	Version string
-	Log     *slog.Logger
+	// Delivery is where facts and results go; the zero value: nowhere.
+	Delivery plane.Delivery
+	Log      *slog.Logger
 	// PostgresLog receives the database server's log; nil drops it.
 	PostgresLog io.Writer
 	// Progress is told in a few words what is being started.
@@ -159,7 +161,7 @@ func (s *Stack) startS3(_, run context.Context, o Options) error {
 
 func (s *Stack) startPlane(ctx, run context.Context, o Options) error {
 	o.Progress("starting the service")
-	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log})
+	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log, Delivery: o.Delivery})
 	if err != nil {
 		return fmt.Errorf("start the service: %w", err)
 	}

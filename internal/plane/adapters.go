@@ -38,6 +38,9 @@ func (h health) Checks(ctx context.Context) map[string]wire.Check {
 	if err := h.p.Bucket.Health(ctx); err != nil {
 		out["object_storage"] = wire.Check{Status: "degraded", Detail: "logs wait on the runners and bundles are not sealed until it is back"}
 	}
+	if err == nil {
+		h.checkDelivery(ctx, out)
+	}
 	if h.p.keys.others.Load() > 0 {
 		out["fingerprint_keys"] = wire.Check{Status: "degraded", Detail: "another replica uses another fingerprint key; bundles of jobs with secrets are quarantined until all have the same --fingerprint-key-file"}
 	}
@@ -47,8 +50,17 @@ func (h health) Checks(ctx context.Context) map[string]wire.Check {
 // metrics are the API's and the replica's own.
 func (p *Plane) metrics() *api.Metrics {
 	m := api.NewMetrics()
-	if err := m.Register(stateCollector{p}); err != nil {
-		p.Log.Error("some metrics are missing", "error", err)
+	collectors := []prometheus.Collector{stateCollector{p}}
+	if p.forwarder != nil {
+		collectors = append(collectors, p.forwarder.Collector())
+	}
+	if p.callbacks != nil {
+		collectors = append(collectors, p.callbacks.Collector())
+	}
+	for _, c := range collectors {
+		if err := m.Register(c); err != nil {
+			p.Log.Error("some metrics are missing", "error", err)
+		}
 	}
 	return m
 }
@@ -72,7 +84,7 @@ var (
 )
 
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed, scrubbed, scrubObj, scrubLen, scanned, scanLen, leftOver} {
+	for _, d := range []*prometheus.Desc{inState, tickAge, feedLag, feedAge, xminAge, unsealed, scrubbed, scrubObj, scrubLen, scanned, scanLen, leftOver, projectionLag, projectionAge} {
 		ch <- d
 	}
 }
@@ -107,6 +119,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(inState, float64(n), state)
 		}
 	}
+	c.collectDelivery(ctx, gauge)
 	if s, err := c.p.Store.Stats(ctx); err == nil {
 		gauge(tickAge, s.LastTickAge.Seconds())
 		gauge(feedLag, float64(s.FeedLag))

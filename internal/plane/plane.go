@@ -17,26 +17,35 @@ import (
 	"github.com/platform-core/execution-plane-service/api"
 	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
+	"github.com/platform-core/execution-plane-service/callbacks"
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/dispatch"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/eventstore/postgres"
+	"github.com/platform-core/execution-plane-service/forwarder"
 	"github.com/platform-core/execution-plane-service/migrations"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/projections"
+	"github.com/platform-core/execution-plane-service/projections/catchup"
 	"github.com/platform-core/execution-plane-service/runners"
 )
 
-// The modules of a replica. The sequencer runs in every one, under its row lease.
+// The modules of a replica. The sequencer runs in every one, under its row lease,
+// and so does the projection of results.
 const (
 	ModuleAPI            = "api"
 	ModuleDispatcher     = "dispatcher"
 	ModuleArtifactWorker = "artifact-worker"
+	ModuleForwarder      = "forwarder"
+	ModuleCallbacks      = "callbacks"
 )
 
-// Modules lists them all.
-func Modules() []string { return []string{ModuleAPI, ModuleDispatcher, ModuleArtifactWorker} }
+// Modules lists them all. The last two do nothing where nothing is configured for
+// them.
+func Modules() []string {
+	return []string{ModuleAPI, ModuleDispatcher, ModuleArtifactWorker, ModuleForwarder, ModuleCallbacks}
+}
 
 // Config is what a replica is made of.
 type Config struct {
@@ -59,6 +68,7 @@ type Config struct {
 	// for them, 0 for ten minutes.
 	Keys      *commands.FingerprintKeys
 	ScanLimit time.Duration
+	Delivery  Delivery
 	Migrate   bool // apply pending migrations at start; otherwise refuse to start with them
 	Log       *slog.Logger
 	// Sink, if not nil, is told every append of this replica after it committed.
@@ -69,7 +79,7 @@ type Config struct {
 }
 
 // ErrConfig marks an error of what a replica was told.
-var ErrConfig = errors.New("the object storage settings are wrong")
+var ErrConfig = errors.New("the settings are wrong")
 
 // Plane is one replica.
 type Plane struct {
@@ -89,8 +99,12 @@ type Plane struct {
 	sealer   *artifacts.Sealer
 	scrubber *artifacts.Scrubber
 	keys     *keyWatch
-	api      *api.API
-	listener net.Listener
+	results  *catchup.Runner
+	// forwarder and callbacks are nil where nothing is configured for them.
+	forwarder *forwarder.Forwarder
+	callbacks *callbacks.Worker
+	api       *api.API
+	listener  net.Listener
 }
 
 // New connects and assembles. The caller runs Run, and Close afterwards.
@@ -117,7 +131,14 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		p.Close()
 		return nil, err
 	}
-	p.assemble()
+	if err := p.assemble(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	if err := p.beginCallbacks(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
 	if slices.Contains(c.Modules, ModuleAPI) {
 		l, err := net.Listen("tcp", c.Listen)
 		if err != nil {
@@ -157,7 +178,7 @@ func (p *Plane) connect(ctx context.Context) error {
 	return nil
 }
 
-func (p *Plane) assemble() {
+func (p *Plane) assemble() error {
 	p.Reads = projections.NewReader(p.Pool)
 	var d *dispatch.Dispatcher
 	p.Store = postgres.Open(p.Pool, projections.WrittenTables(), postgres.Options{OnAppend: func(events []eventstore.Event) {
@@ -175,7 +196,7 @@ func (p *Plane) assemble() {
 	p.Commands = commands.New(commands.Config{
 		Store: store, Index: commands.NewIndex(p.Reads), Policy: active, Actions: runners.Catalogue(), Profile: p.Profile,
 		Limits: p.Limits, StorageBase: p.Bucket.URI(""), Replica: p.holder, MaxQueue: p.MaxQueue, Log: p.Log,
-		Prints: p.Reads, Keys: p.Keys,
+		Prints: p.Reads, Keys: p.Keys, Endpoint: p.Delivery.Endpoints.Has,
 	})
 	p.keys = &keyWatch{p: p}
 	d = dispatch.New(dispatch.Config{Commands: p.Commands, Reads: p.Reads, Feed: feed{p.Store, p.feed}, Policy: active, Profile: p.Profile, Leases: p.Store, Holder: p.holder, Log: p.Log})
@@ -187,11 +208,17 @@ func (p *Plane) assemble() {
 		Leases: p.Store, Holder: p.holder, Woken: d.Finalizing, Log: p.Log, Keys: p.Commands.Keys, ScanLimit: p.ScanLimit}
 	p.scrubber = &artifacts.Scrubber{Store: store, Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket,
 		Leases: p.Store, Holder: p.holder, Log: p.Log, Round: p.ScrubRound, BytesPerSecond: p.ScrubBytes}
-	p.api = api.New(api.Config{
+	if err := p.assembleDelivery(); err != nil {
+		return err
+	}
+	c := api.Config{
 		Commands: p.Commands, Dispatch: d, Intake: &artifacts.Intake{Commands: p.Commands, Objects: p.Bucket, Policies: p.Policies}, Logs: p.Logs,
 		Followers: p.Follow, Reads: p.Reads, Streams: store, Feed: p.Store, Policies: p.Policies, Health: health{p},
 		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
-	})
+	}
+	p.deliveryAPI(&c)
+	p.api = api.New(c)
+	return nil
 }
 
 // flushEvery is how often agents send log: seldom in production, where a chunk is
@@ -269,6 +296,7 @@ func (p *Plane) Run(ctx context.Context) error {
 			start("scrubber", p.scrubber.Run)
 		}
 	}
+	p.startDelivery(start)
 	if p.listener != nil {
 		start("followers", p.Follow.Run)
 		start("api", p.serve)

@@ -15,15 +15,28 @@ import (
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
-// eventsEach is the length of a filled stream.
-const eventsEach = 6
+// eventsEach is the length of a filled stream, endedEvents of one that ended.
+const (
+	eventsEach  = 6
+	endedEvents = 11
+)
 
 // fill writes attempts that run, whole: events with their hashes, heads, texts,
 // the feed, and the read models as a fold gives them.
 func fill(ctx context.Context, pool *pgxpool.Pool, streams int) error {
+	return fillWith(ctx, pool, streams, func() [][]domain.Event { return running(newAttempt(), "") })
+}
+
+// fillEnded is fill with attempts that ended, whose results go to an endpoint.
+func fillEnded(ctx context.Context, pool *pgxpool.Pool, streams int, callback func(i int) string) error {
+	i := 0
+	return fillWith(ctx, pool, streams, func() [][]domain.Event { i++; return ended(newAttempt(), callback(i)) })
+}
+
+func fillWith(ctx context.Context, pool *pgxpool.Pool, streams int, life func() [][]domain.Event) error {
 	for done := 0; done < streams; {
 		n := min(500, streams-done)
-		if err := fillSome(ctx, pool, n); err != nil {
+		if err := fillSome(ctx, pool, n, life); err != nil {
 			return fmt.Errorf("fill the ledger: %w", err)
 		}
 		done += n
@@ -41,11 +54,11 @@ func fill(ctx context.Context, pool *pgxpool.Pool, streams int) error {
 	return nil
 }
 
-func fillSome(ctx context.Context, pool *pgxpool.Pool, streams int) error {
+func fillSome(ctx context.Context, pool *pgxpool.Pool, streams int, life func() [][]domain.Event) error {
 	var events, heads, texts [][]any
 	var rows, owners = map[string][]string{}, map[string][]string{}
 	for range streams {
-		es, f, text, err := runningAttempt()
+		es, f, text, err := sealed(life())
 		if err != nil {
 			return err
 		}
@@ -85,47 +98,82 @@ func fillSome(ctx context.Context, pool *pgxpool.Pool, streams int) error {
 	return nil
 }
 
-// runningAttempt is a stream from created to its first progress, its fold and the
-// text that it names.
-func runningAttempt() (out []eventstore.Event, f *projections.StreamFold, text eventstore.Text, err error) {
+func newAttempt() domain.AttemptID { return domain.NewID[domain.AttemptID](uuid.New()) }
+
+// specText is the text that a filled attempt names.
+func specText(id domain.AttemptID) eventstore.Text {
+	t := eventstore.Text{Salt: id.UUID(), Bytes: []byte(`{"job_type":"verification","attempt_id":"` + id.String() + `"}`)}
+	t.Digest = eventstore.TextDigest(t.Salt, t.Bytes)
+	return t
+}
+
+// running are the events of an attempt from created to its first progress, command
+// by command.
+func running(id domain.AttemptID, callback string) [][]domain.Event {
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	id, runner := domain.NewID[domain.AttemptID](uuid.New()), domain.NewID[domain.RunnerID](uuid.New())
-	text = eventstore.Text{Salt: uuid.New(), Bytes: []byte(`{"job_type":"verification","attempt_id":"` + id.String() + `"}`)}
-	text.Digest = eventstore.TextDigest(text.Salt, text.Bytes)
-	commands := [][]domain.Event{
+	text := specText(id)
+	return [][]domain.Event{
 		{domain.Created{AttemptID: id, OperationID: domain.NewID[domain.OperationID](uuid.New()), PlanNodeID: "check", JobType: "verification", Action: "verify.tcp.connect",
-			Environment: "test", SpecDigest: sha(id.String()), SpecText: domain.TextRef(hex.EncodeToString(text.Digest[:])), StorageBase: "s3://bucket/",
+			Environment: "test", SpecDigest: sha(id.String()), SpecText: domain.TextRef(hex.EncodeToString(text.Digest[:])), StorageBase: "s3://bucket/", Callback: callback,
 			Clocks: domain.Clocks{LeaseSeconds: 60, RunSeconds: 600, QueueSeconds: 600}},
 			domain.PolicyDecided{At: "submit", Verdict: "allow", BundleDigest: sha("bundle"), InputDigest: sha("input")}},
-		{domain.Leased{Epoch: 1, LeaseID: domain.LeaseIDOf(id, 1), RunnerID: runner, Pool: "default", TokenSHA256: sha("token"), OfferUntil: now, PolicyDigest: sha("bundle")}},
+		{domain.Leased{Epoch: 1, LeaseID: domain.LeaseIDOf(id, 1), RunnerID: domain.NewID[domain.RunnerID](uuid.New()), Pool: "default", TokenSHA256: sha("token"), OfferUntil: now, PolicyDigest: sha("bundle")}},
 		{domain.Started{Epoch: 1, LeaseUntil: now, Isolation: "process"}},
 		{domain.Heartbeat{Epoch: 1, LeaseUntil: now.Add(time.Minute)}, domain.Progressed{Epoch: 1, Phase: "probing", Done: 1, Total: 2}},
 	}
-	a := eventstore.Append{Stream: eventstore.StreamID("attempt/" + id.String()), Now: now, State: []byte("{}"), StateVersion: domain.AttemptStateVersion,
-		Actor: eventstore.Actor{Kind: "service", ID: "bench", Role: "service", Auth: "internal"}}
+}
+
+// ended are those of an attempt until it has succeeded.
+func ended(id domain.AttemptID, callback string) [][]domain.Event {
+	now, zero := time.Now().UTC().Truncate(time.Microsecond), 0
+	return append(running(id, callback),
+		[]domain.Event{domain.Heartbeat{Epoch: 1, LeaseUntil: now.Add(time.Minute)}, domain.Progressed{Epoch: 1, Phase: "done", Done: 2, Total: 2}},
+		[]domain.Event{domain.Completed{Epoch: 1, UploadUntil: now.Add(time.Minute), Claim: domain.Claim{Result: "succeeded", Launched: true, Code: &zero, FinishedAt: now}}},
+		[]domain.Event{
+			domain.Sealed{BundleID: sha("bundle"), State: "complete", URI: "s3://bucket/" + id.String() + "/", ManifestSHA256: sha("manifest"), Objects: 1, Bytes: 2000},
+			domain.Succeeded{Ended: domain.Ended{Category: domain.CategorySuccess, Code: &zero, SideEffects: "none", StartedAt: &now, FinishedAt: now, ManifestSHA256: sha("manifest"), BundleState: "complete"}},
+		})
+}
+
+// sealed is the stream of an attempt, its fold and the text that it names.
+func sealed(commands [][]domain.Event) (out []eventstore.Event, f *projections.StreamFold, text eventstore.Text, err error) {
+	id := commands[0][0].(domain.Created).AttemptID
+	text = specText(id)
+	a := eventstore.Append{Stream: eventstore.StreamID("attempt/" + id.String()), Now: time.Now().UTC().Truncate(time.Microsecond),
+		State: []byte("{}"), StateVersion: domain.AttemptStateVersion, Actor: serviceActor}
 	f, err = projections.NewStreamFold(a.Stream)
 	if err != nil {
 		return nil, nil, text, err
 	}
 	for _, c := range commands {
-		a.CommandID, a.Expected, a.Events = uuid.New(), int64(len(out)), nil
-		for _, e := range c {
-			name, schema, payload, err := domain.EncodeEvent(e)
-			if err != nil {
-				return nil, nil, text, err
-			}
-			a.Events = append(a.Events, eventstore.NewEvent{Type: name, Schema: schema, Payload: payload})
+		a.CommandID, a.Expected = uuid.New(), int64(len(out))
+		if a.Events, err = encoded(c); err != nil {
+			return nil, nil, text, err
 		}
-		sealed, err := eventstore.Seal(a)
+		events, err := eventstore.Seal(a)
 		if err != nil {
 			return nil, nil, text, err
 		}
-		for _, e := range sealed {
+		for _, e := range events {
 			if err := f.Add(e); err != nil {
 				return nil, nil, text, err
 			}
 		}
-		out, a.PrevHash = append(out, sealed...), sealed[len(sealed)-1].Hash
+		out, a.PrevHash = append(out, events...), events[len(events)-1].Hash
 	}
 	return out, f, text, nil
+}
+
+var serviceActor = eventstore.Actor{Kind: "service", ID: "bench", Role: "service", Auth: "internal"}
+
+func encoded(events []domain.Event) ([]eventstore.NewEvent, error) {
+	out := make([]eventstore.NewEvent, len(events))
+	for i, e := range events {
+		name, schema, payload, err := domain.EncodeEvent(e)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = eventstore.NewEvent{Type: name, Schema: schema, Payload: payload}
+	}
+	return out, nil
 }

@@ -26,15 +26,31 @@ type size struct {
 	long    int           // versions of the long stream
 	streams int           // attempts in the ledger that is verified
 	logSize int           // bytes of log
+	deliver delivery
 	tiny    bool
 }
 
+// delivery is how much is published and delivered.
+type delivery struct {
+	events    int           // published in one measurement
+	stock     int           // of them by the stock path, which is slow
+	backlogs  []int         // events in the ledger, the least first
+	first     int           // of a backlog, how many are published
+	rate      int           // events a second while latencies are measured
+	lasting   time.Duration // of one measurement of latencies
+	results   int           // that wait to be delivered
+	perSecond int           // attempts that end while latencies of calls are measured
+}
+
 func full() size {
-	return size{rounds: 5, window: time.Second, samples: 200, jobs: 400, held: 1000, long: 100_000, streams: 5000, logSize: 64 << 20}
+	return size{rounds: 5, window: time.Second, samples: 200, jobs: 400, held: 1000, long: 100_000, streams: 5000, logSize: 64 << 20,
+		deliver: delivery{events: 20_000, stock: 1500, backlogs: []int{10_000, 100_000, 400_000}, first: 5000,
+			rate: 500, lasting: 30 * time.Second, results: 2000, perSecond: 40}}
 }
 
 func smoke() size {
-	return size{rounds: 1, window: 40 * time.Millisecond, samples: 5, jobs: 16, held: 20, long: 300, streams: 40, logSize: 2 << 20, tiny: true}
+	return size{rounds: 1, window: 40 * time.Millisecond, samples: 5, jobs: 16, held: 20, long: 300, streams: 40, logSize: 2 << 20, tiny: true,
+		deliver: delivery{events: 300, stock: 30, backlogs: []int{300, 600}, first: 200, rate: 200, lasting: 300 * time.Millisecond, results: 40, perSecond: 40}}
 }
 
 // bench is one run on one server.
@@ -45,6 +61,7 @@ type bench struct {
 	fsync    bool
 	part     string
 	made     int
+	broker   *broker // nil until a part needs it
 	report   *report
 	progress func(string)
 }
@@ -78,6 +95,7 @@ func measureOn(ctx context.Context, parts []part, fsync, again bool, s size, r *
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	b := &bench{size: s, server: server, fsync: fsync, report: r, progress: progress}
+	defer func() { err = errors.Join(err, b.broker.end()) }()
 	if b.admin, err = pgxpool.New(ctx, server.URL); err != nil {
 		return fmt.Errorf("open the server: %w", err)
 	}
@@ -123,9 +141,14 @@ func (b *bench) prepare(ctx context.Context) error {
 
 // database makes a migrated, empty database; drop ends it.
 func (b *bench) database(ctx context.Context) (databaseURL string, drop func(), err error) {
+	return b.copyOf(ctx, template)
+}
+
+// copyOf makes a copy of a database that nobody is connected to.
+func (b *bench) copyOf(ctx context.Context, of string) (databaseURL string, drop func(), err error) {
 	b.made++
 	name := fmt.Sprintf("bench_%d", b.made)
-	if _, err := b.admin.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+	if _, err := b.admin.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+of); err != nil {
 		return "", nil, fmt.Errorf("make a database: %w", err)
 	}
 	return b.server.DatabaseURL(name), func() {

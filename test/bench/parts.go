@@ -25,6 +25,10 @@ func parts() []part {
 		{name: "held", what: "requests that wait for work", once: true, run: holds},
 		{name: "log", what: "log through the service beside plain objects", once: true, run: logs},
 		{name: "ledger", what: "verification and feed beside a plain SELECT", once: true, run: readLedger},
+		{name: "forward", what: "publishing to Kafka beside the stock path and a bare producer", once: true, run: forwarding},
+		{name: "backlog", what: "publishing and results out of a small and a large backlog", once: true, run: backlogs},
+		{name: "delivery", what: "commit to broker at a steady rate, alone and beside a poisoned key", once: true, run: deliveries},
+		{name: "callbacks", what: "calls to a receiver, alone and beside one that is dead", once: true, run: callingBack},
 	}
 }
 

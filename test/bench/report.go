@@ -29,10 +29,11 @@ type figure struct {
 	RatioMin float64 `json:"ratio_min,omitempty"`
 	RatioMax float64 `json:"ratio_max,omitempty"`
 	Rounds   int     `json:"rounds"`
-	Target   string  `json:"target,omitempty"` // such as "≥ 0.7"
+	Target   string  `json:"target,omitempty"` // such as "≥ 0.7"; with a unit it is of ours
 	Reached  *bool   `json:"reached,omitempty"`
 
 	atLeast, atMost float64 // of the ratio; 0: no such target
+	above, below    float64 // of ours; 0: no such target
 	ours, peers     []float64
 }
 
@@ -54,6 +55,10 @@ func (f *figure) finish() {
 		f.Target, ok = fmt.Sprintf("≥ %g", f.atLeast), f.Ratio >= f.atLeast
 	case f.atMost > 0:
 		f.Target, ok = fmt.Sprintf("≤ %g", f.atMost), f.Ratio <= f.atMost
+	case f.above > 0:
+		f.Target, ok = fmt.Sprintf("≥ %g %s", f.above, f.Unit), f.Ours >= f.above
+	case f.below > 0:
+		f.Target, ok = fmt.Sprintf("< %g %s", f.below, f.Unit), f.Ours < f.below
 	default:
 		return
 	}

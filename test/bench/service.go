@@ -54,6 +54,39 @@ func (b *bench) startService(ctx context.Context, sink func([]eventstore.Event))
 		return nil, err
 	}
 	s.undo = append(s.undo, s.plane.Close)
+	s.run(ctx)
+	token, err := plane.IssueToken(ctx, s.plane.Commands, "bench", domain.RoleControlPlane)
+	if err != nil {
+		return nil, err
+	}
+	s.control, err = s.client(token)
+	return s, err
+}
+
+// startDelivering starts a replica on a database that does nothing but deliver: no
+// API, nobody who ends or seals attempts.
+func (b *bench) startDelivering(ctx context.Context, databaseURL, module string, d plane.Delivery) (s *service, err error) {
+	s = &service{}
+	defer func() {
+		if err != nil {
+			s.done()
+		}
+	}()
+	if err := s.startStorage(ctx); err != nil {
+		return nil, err
+	}
+	s.plane, err = plane.New(ctx, plane.Config{DatabaseURL: databaseURL, Objects: s.s3, Policy: policy.BuiltinDev(), Profile: domain.DefaultProfile(),
+		Modules: []string{module}, Delivery: d})
+	if err != nil {
+		return nil, err
+	}
+	s.undo = append(s.undo, s.plane.Close)
+	s.run(ctx)
+	return s, nil
+}
+
+// run runs the replica until done.
+func (s *service) run(ctx context.Context) {
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -61,12 +94,6 @@ func (b *bench) startService(ctx context.Context, sink func([]eventstore.Event))
 		_ = s.plane.Run(run) // what ends it early is seen by the calls that follow
 	}()
 	s.undo = append(s.undo, func() { stop(); <-ended })
-	token, err := plane.IssueToken(ctx, s.plane.Commands, "bench", domain.RoleControlPlane)
-	if err != nil {
-		return nil, err
-	}
-	s.control, err = s.client(token)
-	return s, err
 }
 
 const bucketName = "execution-plane"
