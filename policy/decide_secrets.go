@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"cel.dev/cel-go/common/types/ref"
 )
 
 // SecretRequest is one entry of a JobSpec's inputs.secrets.
@@ -19,6 +21,16 @@ type SecretsInput struct {
 	JobType     string          `json:"job_type"`
 	Environment string          `json:"environment"`
 	Secrets     []SecretRequest `json:"secrets"`
+	// Job is the whole job, for the conditions of mappings. Without it a mapping
+	// whose condition looks at more than the fields above does not count.
+	Job *Input `json:"job,omitempty"`
+}
+
+func (in SecretsInput) value() ref.Val {
+	if in.Job != nil {
+		return jobValue(*in.Job)
+	}
+	return partialJob(map[string]string{"action": in.Action, "job_type": in.JobType, "environment": in.Environment})
 }
 
 // SecretsVerdict is the verdict on all references of one JobSpec together. If
@@ -57,9 +69,16 @@ type SecretToken struct {
 // runner asks it with the bundle that its offer names, before it asks Vault for
 // a token. Submit decides the same by Input.Secrets.
 func (b *Bundle) DecideSecrets(in SecretsInput) SecretsVerdict {
-	var d decision
+	if !b.conditional {
+		in.Job = nil // as before there were conditions, and with the digest of then
+	}
+	if in.Job != nil {
+		job, _ := in.Job.normal()
+		in.Job = &job
+	}
+	d := &decision{job: in.value()}
 	var out SecretsVerdict
-	out.Secrets, out.Token = b.decideSecrets(&d, in)
+	out.Secrets, out.Token = b.decideSecrets(d, in)
 	out.Verdict = d.verdict(b, "secrets", in)
 	return out
 }
@@ -68,9 +87,10 @@ func (b *Bundle) decideSecrets(d *decision, in SecretsInput) ([]SecretDecision, 
 	decisions := make([]SecretDecision, 0, len(in.Secrets))
 	refused := false
 	for i, s := range in.Secrets {
-		m, why := b.mapSecret(in, i)
+		d.begin()
+		m, why := b.mapSecret(d, in, i)
 		if why != nil {
-			d.deny(why.Code, why.Detail)
+			d.refuse(why.Code, "%s", why.Detail)
 			decisions = append(decisions, SecretDecision{Name: s.Name, Refusal: why})
 			refused = true
 			continue
@@ -90,7 +110,7 @@ func (b *Bundle) decideSecrets(d *decision, in SecretsInput) ([]SecretDecision, 
 }
 
 // mapSecret finds the mapping of one request, or says why there is none.
-func (b *Bundle) mapSecret(in SecretsInput, i int) (*SecretMapping, *Reason) {
+func (b *Bundle) mapSecret(d *decision, in SecretsInput, i int) (*SecretMapping, *Reason) {
 	what := fmt.Sprintf("secret %q", clip(in.Secrets[i].Name))
 	if in.Secrets[i].Name == "" {
 		what = fmt.Sprintf("secret number %d", i+1)
@@ -99,7 +119,7 @@ func (b *Bundle) mapSecret(in SecretsInput, i int) (*SecretMapping, *Reason) {
 	if err != nil {
 		return nil, &Reason{CodeSecretInvalid, fmt.Sprintf("the reference of %s cannot be used: %s", what, err)}
 	}
-	m := b.findSecret(in, ref)
+	m := b.findSecret(d, in, ref)
 	switch {
 	case m == nil && !b.namesMount(ref):
 		return nil, &Reason{CodeSecretMountNotAllowed, fmt.Sprintf("no mapping is for the mount of %s (%s)", what, clip(ref.String()))}
@@ -117,11 +137,18 @@ func (b *Bundle) mapSecret(in SecretsInput, i int) (*SecretMapping, *Reason) {
 
 // findSecret gives the most specific mapping that is for this job. The loader
 // lets no two of one reference be for one job.
-func (b *Bundle) findSecret(in SecretsInput, ref SecretReference) *SecretMapping {
+func (b *Bundle) findSecret(d *decision, in SecretsInput, ref SecretReference) *SecretMapping {
 	var best *SecretMapping
 	for i := range b.secrets {
 		m := &b.secrets[i]
-		if m.admit(in.JobType, in.Action, in.Environment) && m.Reference.Matches(ref) && (best == nil || m.Reference.MoreSpecific(best.Reference)) {
+		switch {
+		case !m.admit(in.JobType, in.Action, in.Environment):
+			d.skip(m.Rule, "it is for other job types, actions or environments")
+		case !m.Reference.Matches(ref):
+			d.skip(m.Rule, "it is for other references")
+		case best != nil && !m.Reference.MoreSpecific(best.Reference):
+			d.skip(m.Rule, "%s is more specific", best.Rule)
+		case d.meets(m.Rule, m.when):
 			best = m
 		}
 	}

@@ -205,8 +205,8 @@ func TestSecretVerdictsAreTheSameAgain(t *testing.T) {
 // Bundles and inputs without secrets are older than the kind.
 func TestDigestsFromBeforeSecretMappings(t *testing.T) {
 	for what, d := range map[string][2]string{
-		"built-in bundle": {policy.Builtin().Digest(), "4a73fc34612037592f6f556ae37b45449989d6f77d7c0901e5852f497a5a8794"},
-		"input":           {policy.Builtin().Decide(input("prod", "api.example.test", 443)).InputDigest, "e0ea51a1213444edb220aa52daf6c1a8d324416ee86928204c7c60cbc396cebb"},
+		"first built-in bundle": {testBundle(t, "first").Digest(), "4a73fc34612037592f6f556ae37b45449989d6f77d7c0901e5852f497a5a8794"},
+		"input":                 {testBundle(t, "first").Decide(input("prod", "api.example.test", 443)).InputDigest, "e0ea51a1213444edb220aa52daf6c1a8d324416ee86928204c7c60cbc396cebb"},
 	} {
 		if d[0] != d[1] {
 			t.Errorf("digest of the %s is %s, was %s", what, d[0], d[1])

@@ -28,11 +28,11 @@ type StoreVerdict struct {
 // first byte is read. The token is another than the one for reading: what may
 // write is made only for a job that writes.
 func (b *Bundle) DecideStore(in StoreInput) StoreVerdict {
-	var d decision
+	d := storeDecision(in.JobType, in.Action, in.Environment)
 	var out StoreVerdict
-	s := b.findStore(in.JobType, in.Action, in.Environment, in.Artifact)
+	s := b.findStore(d, in.JobType, in.Action, in.Environment, in.Artifact)
 	if s == nil {
-		d.deny(CodeSecretStoreNotAllowed, fmt.Sprintf("no mapping lets %s in environment %q store the secret artifact %q", clip(in.Action), clip(in.Environment), clip(in.Artifact)))
+		d.refuse(CodeSecretStoreNotAllowed, "no mapping lets %s in environment %q store the secret artifact %q", clip(in.Action), clip(in.Environment), clip(in.Artifact))
 	} else if ref, err := s.Template.Fill(in.OperationID, in.AttemptID, in.Artifact); err != nil {
 		d.deny(CodeSecretStoreInvalid, fmt.Sprintf("%s gives the secret artifact no place: %s", s.Rule, err))
 	} else {
@@ -57,23 +57,29 @@ type ReaderInput struct {
 // DecideReader decides whether a role may be told the Vault reference of a
 // secret artifact. It is told the reference; Vault decides on the value.
 func (b *Bundle) DecideReader(in ReaderInput) Verdict {
-	var d decision
-	s := b.findStore(in.JobType, in.Action, in.Environment, in.Artifact)
+	d := storeDecision(in.JobType, in.Action, in.Environment)
+	s := b.findStore(d, in.JobType, in.Action, in.Environment, in.Artifact)
 	if s != nil && slices.Contains(s.Readers, in.Role) {
 		d.allow(s.Rule)
 	} else {
-		d.deny(CodeSecretReaderNotAllowed, fmt.Sprintf("no mapping lets role %q see where the secret artifact %q is", clip(in.Role), clip(in.Artifact)))
+		d.refuse(CodeSecretReaderNotAllowed, "no mapping lets role %q see where the secret artifact %q is", clip(in.Role), clip(in.Artifact))
 	}
 	return d.verdict(b, "secret_reader", in)
 }
 
 // findStore gives the store for an artifact. The loader lets no two be for one.
-func (b *Bundle) findStore(jobType, action, environment, artifact string) *SecretStore {
+func (b *Bundle) findStore(d *decision, jobType, action, environment, artifact string) *SecretStore {
 	for i := range b.stores {
 		s := &b.stores[i]
-		if s.admit(jobType, action, environment) && matchAny(s.Artifacts, artifact) {
+		if s.admit(jobType, action, environment) && matchAny(s.Artifacts, artifact) && d.meets(s.Rule, s.when) {
 			return s
 		}
 	}
 	return nil
+}
+
+// storeDecision: of the job only its kind and environment are known where an
+// artifact is stored, so that is what a condition of a store may look at.
+func storeDecision(jobType, action, environment string) *decision {
+	return &decision{job: partialJob(map[string]string{"action": action, "job_type": jobType, "environment": environment})}
 }

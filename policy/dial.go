@@ -16,9 +16,33 @@ type dialInput struct {
 // the name was resolved. host is what was asked for (the binding's address, or
 // the host of a redirect). Call it from the dialer's control function: a check
 // before that can be passed by a name that changes its address.
+//
+// Of the job only action and environment are known here: a rule whose condition
+// looks at more does not count. CheckDialOf knows the whole job.
 func (b *Bundle) CheckDial(action, environment, host string, addr netip.AddrPort) Verdict {
-	var d decision
-	in := dialInput{Action: action, Environment: environment, Host: host, Address: addr.String()}
+	d := &decision{job: partialJob(map[string]string{"action": action, "environment": environment})}
+	b.decideDial(d, action, environment, host, addr)
+	return d.verdict(b, "dial", dialInput{Action: action, Environment: environment, Host: host, Address: addr.String()})
+}
+
+type jobDialInput struct {
+	Job     Input  `json:"job"`
+	Host    string `json:"host"`
+	Address string `json:"address"`
+}
+
+// CheckDialOf is CheckDial for a job that is known as Decide knows it. Without
+// conditions in the bundle both give one verdict, with one digest.
+func (b *Bundle) CheckDialOf(in Input, host string, addr netip.AddrPort) Verdict {
+	if !b.conditional {
+		return b.CheckDial(in.Action, in.Environment, host, addr)
+	}
+	d, in := b.judge(in)
+	b.decideDial(d, in.Action, in.Environment, host, addr)
+	return d.verdict(b, "job_dial", jobDialInput{Job: in, Host: host, Address: addr.String()})
+}
+
+func (b *Bundle) decideDial(d *decision, action, environment, host string, addr netip.AddrPort) {
 	h, err := NormalizeHost(host)
 	switch {
 	case err != nil:
@@ -32,9 +56,8 @@ func (b *Bundle) CheckDial(action, environment, host string, addr netip.AddrPort
 	case h.IsAddress() && effectiveAddr(h.Addr) != effectiveAddr(addr.Addr()):
 		d.deny(CodeTargetInvalid, "the address dialled is not the address asked for")
 	default:
-		b.decideAddress(&d, action, environment, h, effectiveAddr(addr.Addr()), addr.Port())
+		b.decideAddress(d, action, environment, h, effectiveAddr(addr.Addr()), addr.Port())
 	}
-	return d.verdict(b, "dial", in)
 }
 
 // decideAddress looks for one rule that allows host, address and port
@@ -49,9 +72,15 @@ func (b *Bundle) decideAddress(d *decision, action, environment string, host Hos
 		d.deny(code, fmt.Sprintf("%s is no address of one machine, or hides another address", addr))
 		return
 	}
+	d.begin()
 	allowed := false
 	for _, r := range b.targets {
-		if r.applies(action, environment, port) && r.allowsAddress(host, addr) {
+		switch {
+		case !r.applies(action, environment, port):
+			d.skip(r.Rule, "it is for other actions, environments or ports")
+		case !r.allowsAddress(host, addr):
+			d.skip(r.Rule, "it is for other hosts or addresses")
+		case d.meets(r.Rule, r.when):
 			allowed = true
 			d.allow(r.Rule)
 		}
@@ -63,7 +92,7 @@ func (b *Bundle) decideAddress(d *decision, action, environment string, host Hos
 	if !host.IsAddress() {
 		at = fmt.Sprintf("%s at %s", clip(host.Name), addr)
 	}
-	d.deny(CodeTargetNotAllowed, fmt.Sprintf("no rule allows %s in environment %q to reach %s port %d", clip(action), clip(environment), at, port))
+	d.refuse(CodeTargetNotAllowed, "no rule allows %s in environment %q to reach %s port %d", clip(action), clip(environment), at, port)
 }
 
 func (r TargetRule) applies(action, environment string, port uint16) bool {

@@ -16,9 +16,9 @@ import (
 
 // Mistake is one thing wrong with a bundle, and where.
 type Mistake struct {
-	File string
-	Line int // from 1; 0 if it belongs to the file as a whole
-	Text string
+	File string `json:"file"`
+	Line int    `json:"line"` // from 1; 0 if it belongs to the file as a whole
+	Text string `json:"text"`
 }
 
 func (m Mistake) String() string {
@@ -52,6 +52,9 @@ const maxNesting = 32
 type document struct {
 	file     string
 	mistakes []Mistake
+	// told of every object that is read, nil but in tests: what it is, the fields
+	// that it may have, and those that it must have.
+	told func(what string, known, required []string)
 }
 
 func (d *document) failAt(line int, format string, args ...any) {
@@ -143,6 +146,9 @@ type fields map[string]func(ast.Node)
 // object reads a mapping: each known field by its function, anything else is a
 // mistake. It answers whether n was a mapping at all.
 func (d *document) object(n ast.Node, what string, known fields, required ...string) bool {
+	if d.told != nil {
+		d.told(what, sortedKeys(known), required)
+	}
 	var values []*ast.MappingValueNode
 	switch m := n.(type) {
 	case *ast.MappingNode:

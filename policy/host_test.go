@@ -71,26 +71,3 @@ func FuzzNormalizeHost(f *testing.F) {
 		}
 	})
 }
-
-func FuzzLoad(f *testing.F) {
-	for _, s := range []string{
-		"", "pools:\n- name: a\n", "targets:\n- id: a\n  actions: ['verify.*']\n  environments: [dev]\n  hosts: ['*.a.test']\n  cidrs: [10.0.0.0/8]\n  ports: [1, '2-3']\n",
-		"retry_policies:\n- name: a\n  interval: 1s\n  jitter: .nan\n", "a: &x [*x]\n", "<<: {pools: []}\n", "? a\n: b\n", "pools: !!binary x\n", "- - -\n", "\t", "pools: |\n  x\n",
-		"runners:\n- name: r\n  version: '>=1 <2'\n  job_types: [ssh]\n  environments: ['*']\n",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		b, err := policy.Load(folder("x.yaml", string(data)))
-		if err != nil {
-			if len(data) < 1<<10 && !policy.IsMistake(err) {
-				t.Fatalf("an error that is no mistake: %v", err)
-			}
-			return
-		}
-		again, err := policy.Open(b.Bytes())
-		if err != nil || again.Digest() != b.Digest() {
-			t.Fatalf("a bundle that loads does not survive its archive: %v", err)
-		}
-	})
-}

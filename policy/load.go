@@ -27,15 +27,26 @@ type Bundle struct {
 	files  map[string][]byte
 	digest string
 
-	rules      map[string]string // rule id → file:line
-	pools      map[string]Pool
-	runners    []RunnerRule
-	targets    []TargetRule
-	retries    map[string]RetryPolicy
-	commands   map[string]CommandSet
-	operations map[string]OperationPolicy
-	secrets    []SecretMapping
-	stores     []SecretStore
+	rules        map[string]place // by rule id
+	order        []string         // of rule ids, as they were read
+	pools        map[string]Pool
+	runners      []RunnerRule
+	targets      []TargetRule
+	retries      map[string]RetryPolicy
+	commands     map[string]CommandSet
+	operations   map[string]OperationPolicy
+	secrets      []SecretMapping
+	stores       []SecretStore
+	packages     []packageRule
+	hostKeys     map[string]hostKeyRule
+	isolation    []isolationRule
+	images       map[string]Image
+	probes       map[string]probeRule
+	capabilities []capabilityRule
+
+	conditional bool // some rule has a condition
+
+	late *lateChecks // while it is read
 }
 
 // Load reads a folder of YAML files. Files that end in neither .yaml nor .yml,
@@ -125,11 +136,15 @@ func build(files map[string][]byte) (*Bundle, error) {
 	b := &Bundle{
 		files:      files,
 		digest:     digestFiles(files),
-		rules:      map[string]string{},
+		rules:      map[string]place{},
 		pools:      map[string]Pool{},
 		retries:    map[string]RetryPolicy{},
 		commands:   map[string]CommandSet{},
 		operations: map[string]OperationPolicy{},
+		hostKeys:   map[string]hostKeyRule{},
+		images:     map[string]Image{},
+		probes:     map[string]probeRule{},
+		late:       newLateChecks(),
 	}
 	var mistakes []Mistake
 	for _, name := range sortedKeys(files) {
@@ -139,6 +154,8 @@ func build(files map[string][]byte) (*Bundle, error) {
 		}
 		mistakes = append(mistakes, d.mistakes...)
 	}
+	mistakes = append(mistakes, b.late.mistakes()...)
+	b.late = nil
 	if len(mistakes) > 0 {
 		slices.SortStableFunc(mistakes, func(x, y Mistake) int {
 			return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line))
@@ -169,6 +186,9 @@ func digestFiles(files map[string][]byte) string {
 // Digest identifies the bundle: SHA-256 in lower-case hex over the sorted file
 // names and bytes.
 func (b *Bundle) Digest() string { return b.digest }
+
+// Size is how many rules the bundle has.
+func (b *Bundle) Size() int { return len(b.order) }
 
 // Pool gives the pool of that name.
 func (b *Bundle) Pool(name string) (Pool, bool) {

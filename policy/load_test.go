@@ -50,8 +50,8 @@ func TestMistakesCarryFileAndLine(t *testing.T) {
 		name, content string
 		want          []string
 	}{
-		{"unknown kind", "pools:\nrunner: []\n", []string{`x.yaml:2: the file: unknown field "runner" (known: commands, operation_policies, pools, retry_policies, runners, secret_mappings, targets)`}},
-		{"unknown field", target + "  hosts: [a.test]\n  port: 5\n", []string{`x.yaml:7: target: unknown field "port" (known: actions, cidrs, environments, hosts, id, ports)`}},
+		{"unknown kind", "pools:\nrunner: []\n", []string{`x.yaml:2: the file: unknown field "runner" (known: capabilities, commands, host_keys, images, isolation, operation_policies, packages, pools, probes, retry_policies, runners, secret_mappings, targets)`}},
+		{"unknown field", target + "  hosts: [a.test]\n  port: 5\n", []string{`x.yaml:7: target: unknown field "port" (known: actions, cidrs, environments, hosts, id, ports, when)`}},
 		{"missing fields", "pools:\n- name: a\n  max_slots: 1\n  actions: ['*']\n", []string{
 			`x.yaml:2: pool: field "job_types" is missing`, `x.yaml:2: pool: field "environments" is missing`}},
 		{"not an object", "pools:\n- a\n", []string{"x.yaml:2: pool must be an object of fields"}},
@@ -77,7 +77,7 @@ func TestMistakesCarryFileAndLine(t *testing.T) {
 		{"rule id twice", target + "  hosts: [a]\n- id: a\n  actions: ['*']\n  environments: ['*']\n  hosts: [b]\n  ports: [1]\n", []string{`x.yaml:7: rule id "a" is used already at x.yaml:2: give this rule an id of its own`}},
 		{"runner without version", "runners:\n- name: a\n  job_types: [ssh]\n  environments: ['*']\n", []string{`x.yaml:2: runner "a": name a version ("*" for every one) or binary_sha256`}},
 		{"bad constraint", "runners:\n- name: a\n  version: '>=x'\n  job_types: [ssh]\n  environments: ['*']\n", []string{`x.yaml:3: the version constraint is not like ">=1.2.0 <2": a part of a version is no number`}},
-		{"command template", "commands:\n- name: a\n  templates: [ls]\n", []string{"x.yaml:3: command templates are not supported yet: leave the list empty"}},
+		{"command template", "commands:\n- name: a\n  templates: [ls]\n", []string{"x.yaml:3: template must be an object of fields"}},
 		{"second document", "pools: []\n---\npools: []\n", []string{"x.yaml:3: a second YAML document: put it into a file of its own"}},
 		{"alias", "pools: &a []\ntargets: *a\n", []string{"x.yaml:1: pools must be a list", "x.yaml:2: targets must be a list"}},
 		{"deep nesting", "pools: " + strings.Repeat("[", 40) + "\n", []string{"x.yaml: lists and objects are nested deeper than 32 levels"}},
@@ -202,7 +202,7 @@ func (brokenFS) Open(string) (fs.File, error) { return nil, fs.ErrPermission }
 
 func TestBuiltin(t *testing.T) {
 	b := policy.Builtin()
-	if p, ok := b.Pool("default"); !ok || !p.Admits("verification", "verify.http.endpoint", "prod") || p.Admits("ssh", "ssh.command.run", "prod") {
+	if p, ok := b.Pool("default"); !ok || !p.Admits("verification", "verify.http.endpoint", "prod") || !p.Admits("ssh", "ssh.command.run", "prod") || p.Admits("helm", "helm.release.install", "prod") {
 		t.Errorf("pool default is %+v, %v", p, ok)
 	}
 	retry, ok := b.Retry("")

@@ -26,22 +26,17 @@ func (d *document) read(root ast.Node, b *Bundle) {
 		"commands":           d.each("commands", func(n ast.Node) { d.readCommands(n, b) }),
 		"operation_policies": d.each("operation_policies", func(n ast.Node) { d.readOperation(n, b) }),
 		"secret_mappings":    d.each("secret_mappings", func(n ast.Node) { d.readSecretMapping(n, b) }),
+		"packages":           d.each("packages", func(n ast.Node) { d.readPackage(n, b) }),
+		"host_keys":          d.each("host_keys", func(n ast.Node) { d.readHostKeys(n, b) }),
+		"isolation":          d.each("isolation", func(n ast.Node) { d.readIsolation(n, b) }),
+		"images":             d.each("images", func(n ast.Node) { d.readImage(n, b) }),
+		"probes":             d.each("probes", func(n ast.Node) { d.readProbe(n, b) }),
+		"capabilities":       d.each("capabilities", func(n ast.Node) { d.readCapability(n, b) }),
 	})
 }
 
 func (d *document) each(what string, read func(ast.Node)) func(ast.Node) {
 	return func(n ast.Node) { d.list(n, what, read) }
-}
-
-// add stores a rule under its id. Rule ids stand in verdicts, so each is
-// unique over the bundle.
-func (d *document) add(n ast.Node, b *Bundle, id string) bool {
-	if where, ok := b.rules[id]; ok {
-		d.fail(n, "rule id %q is used already at %s: give this rule an id of its own", id, where)
-		return false
-	}
-	b.rules[id] = fmt.Sprintf("%s:%d", d.file, lineOf(n))
-	return true
 }
 
 func (d *document) readPool(n ast.Node, b *Bundle) {
@@ -66,7 +61,7 @@ func (d *document) readPool(n ast.Node, b *Bundle) {
 	if p.Rule == "" {
 		p.Rule = "pools/" + p.Name
 	}
-	if d.add(n, b, p.Rule) {
+	if d.addRule(n, b, "pools", p.Rule, nil) {
 		b.pools[p.Name] = p
 	}
 }
@@ -83,6 +78,7 @@ func (d *document) readRunner(n ast.Node, b *Bundle) {
 		"environments":  func(v ast.Node) { r.Environments = d.nonEmpty(v, "runner.environments") },
 		"extensions":    func(v ast.Node) { r.Extensions = d.nonEmpty(v, "runner.extensions") },
 		"isolation":     func(v ast.Node) { r.Isolation = d.isolation(v) },
+		"when":          func(v ast.Node) { r.when = d.when(v) },
 	}, "name", "job_types", "environments")
 	if len(d.mistakes) > before {
 		return
@@ -94,7 +90,7 @@ func (d *document) readRunner(n ast.Node, b *Bundle) {
 	if r.Rule == "" {
 		r.Rule = "runners/" + r.Name
 	}
-	if d.add(n, b, r.Rule) {
+	if d.addRule(n, b, "runners", r.Rule, r.when) {
 		b.runners = append(b.runners, r)
 	}
 }
@@ -109,6 +105,7 @@ func (d *document) readTarget(n ast.Node, b *Bundle) {
 		"hosts":        func(v ast.Node) { t.Hosts = d.hosts(v) },
 		"cidrs":        func(v ast.Node) { t.CIDRs = d.cidrs(v) },
 		"ports":        func(v ast.Node) { t.Ports = d.ports(v) },
+		"when":         func(v ast.Node) { t.when = d.when(v) },
 	}, "id", "actions", "environments", "ports")
 	if len(d.mistakes) > before {
 		return
@@ -117,7 +114,7 @@ func (d *document) readTarget(n ast.Node, b *Bundle) {
 		d.fail(n, "target %q names neither hosts nor cidrs", t.Rule)
 		return
 	}
-	if d.add(n, b, t.Rule) {
+	if d.addRule(n, b, "targets", t.Rule, t.when) {
 		b.targets = append(b.targets, t)
 	}
 }
@@ -150,44 +147,26 @@ func (d *document) readRetry(n ast.Node, b *Bundle) {
 		return
 	}
 	p.Rule = "retry_policies/" + p.Name
-	if d.add(n, b, p.Rule) {
+	if d.addRule(n, b, "retry_policies", p.Rule, nil) {
 		b.retries[p.Name] = p
 	}
 }
 
-func (d *document) readCommands(n ast.Node, b *Bundle) {
-	c := CommandSet{}
-	before := len(d.mistakes)
-	d.object(n, "command set", fields{
-		"name": func(v ast.Node) { c.Name = d.name(v, "command set name") },
-		"templates": func(v ast.Node) {
-			d.list(v, "templates", func(item ast.Node) {
-				d.fail(item, "command templates are not supported yet: leave the list empty")
-			})
-		},
-	}, "name")
-	if len(d.mistakes) > before {
-		return
-	}
-	c.Rule = "commands/" + c.Name
-	if d.add(n, b, c.Rule) {
-		b.commands[c.Name] = c
-	}
-}
-
 func (d *document) readOperation(n ast.Node, b *Bundle) {
-	o := OperationPolicy{}
+	o := OperationPolicy{Elevated: true}
 	before := len(d.mistakes)
 	d.object(n, "operation policy", fields{
 		"name":         func(v ast.Node) { o.Name = d.name(v, "operation policy name") },
 		"actions":      func(v ast.Node) { o.Actions = d.nonEmpty(v, "operation policy actions") },
 		"environments": func(v ast.Node) { o.Environments = d.nonEmpty(v, "operation policy environments") },
+		"elevated":     func(v ast.Node) { o.Elevated = d.boolean(v, "operation policy elevated") },
+		"when":         func(v ast.Node) { o.when = d.when(v) },
 	}, "name", "actions", "environments")
 	if len(d.mistakes) > before {
 		return
 	}
 	o.Rule = "operation_policies/" + o.Name
-	if d.add(n, b, o.Rule) {
+	if d.addRule(n, b, "operation_policies", o.Rule, o.when) {
 		b.operations[o.Name] = o
 	}
 }

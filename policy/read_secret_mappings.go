@@ -44,6 +44,7 @@ func (d *document) readSecretMapping(n ast.Node, b *Bundle) {
 		"environments":   func(v ast.Node) { r.conditions.Environments = d.nonEmpty(v, "secret mapping environments") },
 		"policies":       func(v ast.Node) { r.token.Policies = d.vaultPolicies(v) },
 		"token_role":     func(v ast.Node) { r.token.TokenRole = d.tokenRole(v) },
+		"when":           func(v ast.Node) { r.conditions.when = d.when(v) },
 		"engine":         func(v ast.Node) { r.mapping.Engine = d.secretEngine(v) },
 		"fields":         read(func(v ast.Node) { r.mapping.Fields = d.secretFields(v) }),
 		"parameters":     read(func(v ast.Node) { r.mapping.Parameters = d.labels(v, "secret mapping parameters") }),
@@ -126,7 +127,7 @@ func (d *document) addSecretMapping(n ast.Node, b *Bundle, r secretRule) {
 			return
 		}
 	}
-	if d.add(n, b, m.Rule) {
+	if d.addRule(n, b, "secret_mappings", m.Rule, m.when) {
 		b.secrets = append(b.secrets, m)
 	}
 }
@@ -145,7 +146,7 @@ func (d *document) addSecretStore(n ast.Node, b *Bundle, r secretRule) {
 			return
 		}
 	}
-	if d.add(n, b, s.Rule) {
+	if d.addRule(n, b, "secret_mappings", s.Rule, s.when) {
 		b.stores = append(b.stores, s)
 	}
 }

@@ -43,7 +43,7 @@ func TestMistakesInSecretMappings(t *testing.T) {
 		{"one reference for different jobs", mapping("a") + mapping("b", "environments: [dev]") + mapping("c", "job_types: [ssh]"), nil},
 		{"one reference for different actions", mapping("a", "actions: ['ansible.a*']") + mapping("b", "actions: ['ansible.b*']"), nil},
 		{"not an object", "- a\n", []string{"x.yaml:2: secret mapping must be an object of fields"}},
-		{"unknown field", mapping("a", "path: x"), []string{`x.yaml:9: secret mapping: unknown field "path" (known: actions, allow_unmasked, artifacts, engine, environments, fields, job_types, mount, name, parameters, policies, readers, reference, store, token_role)`}},
+		{"unknown field", mapping("a", "path: x"), []string{`x.yaml:9: secret mapping: unknown field "path" (known: actions, allow_unmasked, artifacts, engine, environments, fields, job_types, mount, name, parameters, policies, readers, reference, store, token_role, when)`}},
 		{"all missing", "- name: a\n", []string{
 			`x.yaml:2: secret mapping: field "job_types" is missing`, `x.yaml:2: secret mapping: field "actions" is missing`, `x.yaml:2: secret mapping: field "environments" is missing`,
 			`x.yaml:2: secret mapping: field "policies" is missing`, `x.yaml:2: secret mapping: field "token_role" is missing`,

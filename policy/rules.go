@@ -33,6 +33,7 @@ type RunnerRule struct {
 	Environments []string // globs
 	Extensions   []string // globs of <prefix>.x.<name> actions; none by default
 	Isolation    []string // which isolation may be asked for; empty means any
+	when         *expression
 }
 
 // TargetRule allows actions to dial.
@@ -48,6 +49,7 @@ type TargetRule struct {
 	Hosts        []string // host patterns, see matchHost
 	CIDRs        []netip.Prefix
 	Ports        []PortRange
+	when         *expression
 }
 
 // PortRange is inclusive at both ends.
@@ -68,11 +70,18 @@ type RetryPolicy struct {
 	Attempts        int           // tries in all; 0 means until the deadline
 }
 
-// CommandSet is what an allowed_commands_ref names. Its templates come with
-// the runner that executes them; until then a set is empty and allows none.
+// CommandSet is what an allowed_commands_ref names: command templates, folders
+// for files, services and facts of hosts. An empty one allows nothing.
 type CommandSet struct {
-	Rule string
-	Name string
+	Rule         string
+	Name         string
+	Environments []string // globs; all by default
+
+	templates map[string]*commandTemplate
+	files     map[string]*fileRule
+	services  []*serviceRule
+	facts     []string
+	when      *expression
 }
 
 // OperationPolicy is what an operation_policy_ref names: an explicit or
@@ -82,4 +91,6 @@ type OperationPolicy struct {
 	Name         string
 	Actions      []string // globs of the actions it may be used with
 	Environments []string // globs
+	Elevated     bool     // using it is a privilege that the audit lists
+	when         *expression
 }

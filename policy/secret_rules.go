@@ -39,6 +39,7 @@ type secretConditions struct {
 	JobTypes     []string
 	Actions      []string // globs
 	Environments []string // globs
+	when         *expression
 }
 
 func (c secretConditions) admit(jobType, action, environment string) bool {

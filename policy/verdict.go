@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 )
 
 // Codes of a reason. The list is append-only: they stand in events.
@@ -30,6 +29,28 @@ const (
 	CodeSecretStoreNotAllowed  = "secret_store_not_allowed"
 	CodeSecretStoreInvalid     = "secret_store_invalid"
 	CodeSecretReaderNotAllowed = "secret_reader_not_allowed"
+	CodeInputInvalid           = "input_invalid"
+	CodePackageNotApproved     = "package_not_approved"
+	CodePlaybookNotAllowed     = "playbook_not_allowed"
+	CodeRoleNotAllowed         = "role_not_allowed"
+	CodeVariableNotAllowed     = "variable_not_allowed"
+	CodeConnectionNotAllowed   = "connection_not_allowed"
+	CodeBecomeNotAllowed       = "become_not_allowed"
+	CodeForksNotAllowed        = "forks_not_allowed"
+	CodeStrategyNotAllowed     = "strategy_not_allowed"
+	CodeCommandNotAllowed      = "command_not_allowed"
+	CodeCommandArgument        = "command_argument_invalid"
+	CodeSudoNotAllowed         = "sudo_not_allowed" // of runners: a host refused the sudo that a template states
+	CodeFileNotAllowed         = "file_not_allowed"
+	CodeServiceNotAllowed      = "service_not_allowed"
+	CodeFactNotAllowed         = "fact_not_allowed"
+	CodeHostKeysUnknown        = "host_keys_unknown"
+	CodeIsolationTooWeak       = "isolation_too_weak"
+	CodeProbeNotAllowed        = "probe_not_allowed"
+	CodeCapabilityUnknown      = "capability_unknown"
+	CodeConditionFalse         = "condition_false"
+	CodeConditionError         = "condition_error"
+	CodeDestructiveNotSet      = "destructive_not_set"
 )
 
 // Reason is one ground of a refusal. Code is for programs, Detail is one short
@@ -48,36 +69,9 @@ type Verdict struct {
 	Reasons      []Reason `json:"reasons"` // empty if Allow
 	BundleDigest string   `json:"bundle_digest"`
 	InputDigest  string   `json:"input_digest"` // SHA-256, hex, of the input's JSON form
-}
-
-// decision collects while a verdict is made.
-type decision struct {
-	rules   []string
-	reasons []Reason
-}
-
-func (d *decision) allow(rule string) {
-	if !slices.Contains(d.rules, rule) {
-		d.rules = append(d.rules, rule)
-	}
-}
-
-func (d *decision) deny(code, detail string) {
-	r := Reason{Code: code, Detail: detail}
-	if !slices.Contains(d.reasons, r) {
-		d.reasons = append(d.reasons, r)
-	}
-}
-
-func (d *decision) verdict(b *Bundle, kind string, input any) Verdict {
-	slices.Sort(d.rules)
-	return Verdict{
-		Allow:        len(d.reasons) == 0,
-		Rules:        append([]string{}, d.rules...),
-		Reasons:      append([]Reason{}, d.reasons...),
-		BundleDigest: b.digest,
-		InputDigest:  digestInput(kind, input),
-	}
+	// Privileges are what the verdict lets the job use beyond what any may: sudo,
+	// destructive, elevated. Sorted.
+	Privileges []string `json:"privileges,omitempty"`
 }
 
 func digestInput(kind string, input any) string {
