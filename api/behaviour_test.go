@@ -271,6 +271,8 @@ func TestInvalidRunnerRequestsAre422(t *testing.T) {
 		{"/v1/leases/{id}/facts", `{}`, ""},
 		{"/v1/leases/{id}/facts", `{"process_tree_reaped":{"survivors":0,"confirmed":true,"method":"hope"}}`, "/process_tree_reaped/method"},
 		{"/v1/leases/{id}/facts", `{"policy_decided":{"verdict":"maybe","bundle_digest":"","input_digest":""}}`, "/policy_decided/verdict"},
+		{"/v1/leases/{id}/facts", `{"policy_decided":{"verdict":"allow","bundle_digest":"` + hash64 + `","input_digest":"` + hash64 + `","privileges":["sudo","sudo"]}}`, "/policy_decided/privileges"},
+		{"/v1/leases/{id}/facts", `{"policy_decided":{"verdict":"allow","bundle_digest":"` + hash64 + `","input_digest":"` + hash64 + `","privileges":["root"]}}`, "/policy_decided/privileges"},
 		{"/v1/leases/{id}/complete", `{"result":"succeeded","launched":true,"code":0,"logs":[],"artifacts":0}`, "/finished_at"},
 		{"/v1/leases/{id}/evidence", `{"name":"` + strings.Repeat("x", 201) + `","type":"api_check","result":"passed","source":"","observed_at":"2026-03-01T12:00:00Z"}`, "/name"},
 	} {

@@ -56,8 +56,21 @@ func policyFact(p *wire.PolicyFact) (domain.Event, error) {
 		return nil, violation(at+"/rules", "invalid", "has at most 100 entries of 1 to 200 bytes")
 	case !names(p.Reasons, 100):
 		return nil, violation(at+"/reasons", "invalid", "has at most 100 entries of 1 to 200 bytes")
+	case !privileges(p.Privileges):
+		return nil, violation(at+"/privileges", "enum", "holds sudo, destructive, elevated, each at most once")
 	}
+	slices.Sort(p.Privileges) // as the ledger has them
 	return domain.PolicyDecided{At: "runner", Verdict: p.Verdict, BundleDigest: p.BundleDigest, InputDigest: p.InputDigest, Rules: p.Rules, Reasons: p.Reasons}, nil
+}
+
+// privileges reports whether a list holds what a verdict can grant, and nothing twice.
+func privileges(list []string) bool {
+	for i, x := range list {
+		if !slices.Contains(domain.Privileges(), x) || slices.Contains(list[:i], x) {
+			return false
+		}
+	}
+	return true
 }
 
 func reapedFact(r *wire.ReapedFact) (domain.Event, error) {

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -70,12 +69,16 @@ type world struct {
 	reports func([]commands.LeaseReport) []commands.ReportResult
 	have    int64
 	bundle  string // its state; "" for one that is not sealed
+	kept    string // digest of the policy bundle that was put last
+	active  string // and of the one that an operator made active
 	// resultsBehind: what has ended is not among the stored results yet; guarded by mu.
 	resultsBehind bool
 
 	facts      []domain.Event // guarded by mu
 	announced  []artifacts.Announcement
 	readSecret func(eventstore.Actor, commands.SecretRead) error
+
+	received []received // guarded by mu
 
 	outgoing
 }
@@ -286,7 +289,7 @@ func (w *world) RecordEvidence(_ context.Context, m commands.Meta, call commands
 	return domain.NewID[domain.EvidenceID](uuid.New()), w.lease(m, call, detail)
 }
 
-func (w *world) RecordFact(_ context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event) error {
+func (w *world) RecordFact(_ context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event, _ ...string) error {
 	if err := w.lease(m, call); err != nil {
 		return err
 	}
@@ -553,7 +556,7 @@ func (w *world) Checks(context.Context) map[string]wire.Check { return w.checks 
 // serve starts the API on the world; the server ends with the test.
 func (w *world) serve(t *testing.T, change func(*api.Config)) *httptest.Server {
 	t.Helper()
-	c := api.Config{Commands: w, Dispatch: dispatcher{w}, Intake: w, Logs: w, Reads: reader{w}, Streams: w, Feed: w, Policies: w, Health: w,
+	c := api.Config{Commands: w, Dispatch: dispatcher{w}, Intake: w, Inputs: inputs{w}, Packages: packages{w}, Logs: w, Reads: reader{w}, Streams: w, Feed: w, Policies: w, Health: w,
 		Endpoints: endpoints{}, Deliveries: endpoints{}, Forwarder: w.publisher,
 		Actions: runners.Catalogue(), Profile: domain.FastProfile(), PollEvery: 5 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
@@ -563,38 +566,11 @@ func (w *world) serve(t *testing.T, change func(*api.Config)) *httptest.Server {
 	srv := httptest.NewUnstartedServer(a)
 	srv.Config = a.Server()
 	srv.Start()
+	// Where a redirect leads to is looked at, not gone to.
+	srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(func() {
 		a.Drain()
 		srv.Close()
 	})
 	return srv
-}
-
-// ask sends a request and returns the answer with its body read.
-func ask(t *testing.T, srv *httptest.Server, method, path, token, body string, header ...string) (*http.Response, string) {
-	t.Helper()
-	var r io.Reader
-	if body != "" {
-		r = strings.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s %s: reading the answer: %v", method, path, err)
-	}
-	return resp, string(b)
 }

@@ -103,7 +103,11 @@ func (s *server) recordFact(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Commands.RecordFact(q.Context(), q.meta, q.lease, fact); err != nil {
+	var privileges []string
+	if body.PolicyDecided != nil {
+		privileges = body.PolicyDecided.Privileges
+	}
+	if err := s.Commands.RecordFact(q.Context(), q.meta, q.lease, fact, privileges...); err != nil {
 		return err
 	}
 	return q.json(http.StatusOK, wire.Ack{State: "recorded"})

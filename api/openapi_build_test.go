@@ -363,6 +363,7 @@ func operationName(r api.Route) string {
 
 // queryDocs describe the query parameters: type and meaning.
 var queryDocs = map[string][2]string{
+	"privileged":   {"boolean", "May only be true, which it is without it."},
 	"dry_run":      {"boolean", "Say what would come of it and write nothing."},
 	"wait":         {"integer", "Seconds that the request may be held, 0 to 30."},
 	"after":        {"string", "Go on after this cursor, or version, of an earlier answer."},
@@ -386,6 +387,7 @@ var queryDocs = map[string][2]string{
 	"id_prefix":    {"string", "Attempts whose id begins so."},
 	"since":        {"string", "Created at or after this moment (RFC 3339)."},
 	"until":        {"string", "Created before this moment (RFC 3339)."},
+	"sensitivity":  {"string", "public or internal (default); a secret belongs into Vault."},
 	"endpoint":     {"string", "Callbacks to this endpoint."},
 	"state":        {"string", "pending, delivered or exhausted."},
 	"attempt_id":   {"string", "Callbacks of this attempt."},
@@ -431,6 +433,9 @@ func (o *openAPI) parameters(r api.Route) []yaml.MapSlice {
 	case api.KeyInBody:
 		add("header", wire.HeaderIdempotencyKey, "string", "uuid", "Is the JobSpec's attempt_id; may be left out.", false)
 	}
+	if r.Streamed {
+		add("header", wire.HeaderContentSHA256, "string", "", "Hex SHA-256 of the body, which is then checked.", false)
+	}
 	if r.Lease {
 		add("header", wire.HeaderLeaseToken, "string", "", "The token whose SHA-256 the offer named.", true)
 		add("header", wire.HeaderLeaseEpoch, "integer", "", "The epoch of the offer.", true)
@@ -467,7 +472,14 @@ func refResponse(name string) yaml.MapSlice {
 
 func (o *openAPI) success(r api.Route, status int) yaml.MapSlice {
 	content := yaml.MapSlice{}
+	header := func(typ, text string) yaml.MapSlice {
+		return yaml.MapSlice{item("description", text), item("schema", yaml.MapSlice{item("type", typ)})}
+	}
 	switch {
+	case status == 307:
+		return yaml.MapSlice{item("description", "Where the bytes are, for some minutes and for whoever asks there."),
+			item("headers", yaml.MapSlice{item("Location", header("string", "To be read by GET, without this service's token.")),
+				item(wire.HeaderContentSHA256, header("string", "Hex SHA-256 of the bytes.")), item(wire.HeaderBytes, header("integer", "How many they are, where that is known."))})}
 	case status == 304:
 		return yaml.MapSlice{item("description", "What the caller has is still right.")}
 	case status == 202:
@@ -487,9 +499,6 @@ func (o *openAPI) success(r api.Route, status int) yaml.MapSlice {
 	words := map[int]string{200: "Done.", 201: "Made.", 503: "Not ready."}
 	out := yaml.MapSlice{item("description", words[status])}
 	if r.Method == "GET" && strings.HasSuffix(r.Path, "/log") {
-		header := func(typ, text string) yaml.MapSlice {
-			return yaml.MapSlice{item("description", text), item("schema", yaml.MapSlice{item("type", typ)})}
-		}
 		out = append(out, item("headers", yaml.MapSlice{item("Log-Offset", header("integer", "Content offset after the bytes.")),
 			item("Log-Complete", header("boolean", "The attempt has ended and nothing follows."))}))
 	}

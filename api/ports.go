@@ -32,7 +32,7 @@ type Commands interface {
 	Start(ctx context.Context, m commands.Meta, call commands.LeaseCall, isolation string) (domain.Attempt, error)
 	Report(ctx context.Context, m commands.Meta, parts []commands.LeaseReport) []commands.ReportResult
 	RecordEvidence(ctx context.Context, m commands.Meta, call commands.LeaseCall, e domain.EvidenceRecorded, detail string) (domain.EvidenceID, error)
-	RecordFact(ctx context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event) error
+	RecordFact(ctx context.Context, m commands.Meta, call commands.LeaseCall, fact domain.Event, privileges ...string) error
 	// FingerprintKey and AddFingerprints append nothing; the same again is no change.
 	FingerprintKey(ctx context.Context, call commands.LeaseCall) ([32]byte, error)
 	AddFingerprints(ctx context.Context, call commands.LeaseCall, prints []uint64, certain int) (kept int, err error)
@@ -47,6 +47,12 @@ type Commands interface {
 	SecretReference(ctx context.Context, uri string) (string, error)
 	Complete(ctx context.Context, m commands.Meta, call commands.LeaseCall, claim domain.Claim, environment []byte) (domain.Attempt, error)
 	Release(ctx context.Context, m commands.Meta, call commands.LeaseCall, reason string) error
+
+	// ActivePolicy says which bundle the ledger calls the active one, "" before the
+	// first, and whether an operator ordered it.
+	ActivePolicy(ctx context.Context) (digest string, ordered bool, err error)
+	// ReplacePolicy makes a bundle that is kept the active one.
+	ReplacePolicy(ctx context.Context, m commands.Meta, digest, reason string) error
 
 	RegisterRunner(ctx context.Context, m commands.Meta, r commands.RegisterRunner) (commands.Registered, error)
 	ChangeRunner(ctx context.Context, m commands.Meta, id domain.RunnerID, change, text string) (domain.Runner, error)
@@ -120,11 +126,15 @@ type Reads interface {
 	Tokens(ctx context.Context) ([]projections.TokenView, error)
 	Token(ctx context.Context, id domain.TokenID) (projections.TokenView, error)
 	Enrolment(ctx context.Context, id domain.EnrolmentID) (projections.EnrolmentView, error)
+	// PrivilegedFacts are the events that operators caused and those that grant
+	// privileges, the newest first.
+	PrivilegedFacts(ctx context.Context, f projections.PrivilegedFilter) ([]eventstore.Event, error)
 	// Now is the database's clock, by which deadlines are counted.
 	Now(ctx context.Context) (time.Time, error)
 	// SeenRunner notes that the runner was heard of now.
 	SeenRunner(ctx context.Context, id domain.RunnerID) error
 
+	InputReads
 	DeliveryReads
 	ResultReads
 }
@@ -142,6 +152,8 @@ type Policies interface {
 	// not_found if there is none. A store that does not answer is an error of kind
 	// unavailable: nobody may take it for "none".
 	Archive(ctx context.Context, digest string) ([]byte, error)
+	// Keep makes a bundle durable; the same again is no change.
+	Keep(ctx context.Context, b *policy.Bundle) error
 }
 
 // Health says how the parts of the service are. It answers within ctx.

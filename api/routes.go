@@ -50,6 +50,9 @@ type Route struct {
 	// they repeat what a tool printed.
 	OddText bool
 	MaxBody int // bytes; 0 for MaxBody
+	// Streamed says that the body is a file of MaxBody bytes at most, which is read
+	// while it comes and never held whole. Its header Content-SHA256 is optional.
+	Streamed bool
 	// Held says that the request may be held up to MaxWait seconds.
 	Held bool
 	// Quiet routes are for probes and are not logged above debug.
@@ -122,6 +125,11 @@ var routes = []Route{
 		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict, domain.KindGone), handle: (*server).requeue},
 	{Method: "POST", Path: "/v1/attempts/{id}/seal-incomplete", Summary: "Seal a finalizing attempt with what the ledger knows.", Roles: operators, Key: KeyOptional,
 		Request: wire.ReasonRequest{}, Response: wire.Attempt{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).sealIncomplete},
+	{Method: "PUT", Path: "/v1/operations/{id}/artifacts/{name}", Summary: "Put a file for the jobs of an operation.", Roles: submitter, Key: KeyOptional, Query: []string{"sensitivity"},
+		RequestMedia: mediaBytes, MaxBody: domain.MaxInputBytes, Streamed: true, Response: wire.PutArtifact{}, Success: []int{200, 201},
+		Errors: kindsOf(domain.KindInvalid, domain.KindConflict, domain.KindOverloaded), handle: (*server).putArtifact},
+	{Method: "GET", Path: "/v1/operations/{id}/artifacts", Summary: "What was put to an operation, the newest first.", Roles: readers,
+		Response: wire.Page[wire.OperationArtifact]{}, Success: ok200, handle: (*server).listPutArtifacts},
 	{Method: "GET", Path: "/v1/results", Summary: "Results in the order of the feed.", Roles: feeders, Query: []string{"after", "limit", "wait"}, Held: true,
 		Response: wire.Page[wire.ResultItem]{}, Success: ok200, handle: (*server).listResults},
 	{Method: "GET", Path: "/v1/events", Summary: "All events in the order of the feed.", Roles: feeders, Query: []string{"after", "limit"}, Held: true,
@@ -168,12 +176,30 @@ var routes = []Route{
 	{Method: "POST", Path: "/v1/leases/{id}/fingerprints", Summary: "Keep fingerprints that the bundle is scanned for.", Roles: runner, Lease: true, Key: KeyRequired, Query: []string{"certain"},
 		RequestMedia: mediaBytes, MaxBody: printBytes * projections.MaxFingerprints, Response: wire.FingerprintsAnswer{}, Success: ok200,
 		Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).addFingerprints},
+	{Method: "GET", Path: "/v1/leases/{id}/inputs/{name}", Summary: "Where an input artifact or a package of the attempt is.", Roles: runner, Lease: true,
+		Success: []int{307}, Errors: fence, handle: (*server).getInput},
 	{Method: "POST", Path: "/v1/leases/{id}/complete", Summary: "Say how the work ended.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
 		Request: wire.CompleteRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).complete},
 	{Method: "POST", Path: "/v1/leases/{id}/release", Summary: "Give the lease back before start.", Roles: runner, Lease: true, Key: KeyRequired, OddText: true,
 		Request: wire.ReleaseRequest{}, Response: wire.Ack{}, Success: ok200, Errors: append(kindsOf(domain.KindInvalid), fence...), handle: (*server).release},
 	{Method: "GET", Path: "/v1/policy/bundles/{digest}", Summary: "A policy bundle as an archive.", Roles: append(slices.Clone(runner), overseers...),
 		ResponseMedia: mediaTar, Success: []int{200, 304}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getPolicyBundle},
+	{Method: "PUT", Path: "/v1/policy/bundles/{digest}", Summary: "Keep a policy bundle.", Roles: operators, Key: KeyOptional,
+		RequestMedia: mediaTar, MaxBody: maxPolicyArchive, Response: wire.PolicyBundle{}, Success: ok200, Errors: kindsOf(domain.KindInvalid), handle: (*server).putPolicyBundle},
+	{Method: "GET", Path: "/v1/audit", Summary: "What operators did and what jobs were let do beyond others, the newest first.", Roles: overseers, Query: []string{"privileged", "since", "until", "after", "limit"},
+		Response: wire.Page[wire.AuditFact]{}, Success: ok200, handle: (*server).listAudit},
+	{Method: "GET", Path: "/v1/policy/active", Summary: "Which policy bundle is the active one.", Roles: readers,
+		Response: wire.ActivePolicy{}, Success: ok200, handle: (*server).showPolicy},
+	{Method: "POST", Path: "/v1/policy/active", Summary: "Make a policy bundle the active one.", Roles: operators, Key: KeyOptional,
+		Request: wire.ActivatePolicyRequest{}, Response: wire.ActivePolicy{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).activatePolicy},
+
+	{Method: "PUT", Path: "/v1/packages/{digest}", Summary: "Push a package of playbooks.", Roles: operators, Key: KeyOptional,
+		RequestMedia: mediaBytes, MaxBody: maxPackage, Streamed: true, Response: wire.Package{}, Success: []int{200, 201},
+		Errors: kindsOf(domain.KindInvalid, domain.KindConflict, domain.KindOverloaded), handle: (*server).pushPackage},
+	{Method: "GET", Path: "/v1/packages", Summary: "List the packages that were pushed, by name.", Roles: readers,
+		Response: wire.Page[wire.StoredPackage]{}, Success: ok200, handle: (*server).listPackages},
+	{Method: "GET", Path: "/v1/packages/{digest}", Summary: "Where the file of a package is.", Roles: feeders,
+		Success: []int{307}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getPackage},
 
 	{Method: "GET", Path: "/v1/callbacks", Summary: "List callbacks, the last scheduled first.", Roles: readers, Query: []string{"endpoint", "state", "attempt_id", "after", "limit"},
 		Response: wire.Page[wire.Callback]{}, Success: ok200, Errors: kindsOf(domain.KindNotFound), handle: (*server).listCallbacks},

@@ -41,12 +41,16 @@ var bodies = map[string]string{
 	"/v1/leases/{id}/fingerprints":         "\x00\x01\x02\x03\x04\x05\x06\x07",
 	"/v1/leases/{id}/complete":             `{"result":"succeeded","launched":true,"code":0,"finished_at":"2026-03-01T12:00:00Z","logs":[],"artifacts":0}`,
 	"/v1/leases/{id}/release":              `{"reason":"declined"}`,
+	"/v1/operations/{id}/artifacts/{name}": "site: lab\n",
+	"/v1/packages/{digest}":                "a packed file",
 	"/v1/callbacks/{id}/replay":            `{"reason":"they lost it"}`,
 	"/v1/callbacks/replay":                 `{"endpoint":"ops","after":"1.1","until":"1.9","states":["exhausted"],"reason":"they lost all"}`,
 	"/v1/callback-endpoints/{name}/stop":   `{"reason":"maintenance"}`,
 	"/v1/callback-endpoints/{name}/resume": `{"reason":"maintenance is over"}`,
 	"/v1/forwarder/retry":                  `{"topic":"execution.attempts","key":"k","reason":"the limit is higher now"}`,
 	"/v1/forwarder/skip":                   `{"topic":"execution.attempts","key":"k","event_id":"e1000000-0000-4000-8000-000000000001","reason":"nobody needs it"}`,
+	"/v1/policy/bundles/{digest}":          string(policy.Builtin().Bytes()),
+	"/v1/policy/active":                    `{"bundle_digest":"` + policy.Builtin().Digest() + `","reason":"new targets"}`,
 	"/v1/tokens":                           `{"name":"the new one","role":"viewer"}`,
 	"/v1/tokens/{id}/revoke":               `{"reason":"lost"}`,
 	"/v1/enrolments":                       `{"pool":"default"}`,
@@ -66,6 +70,8 @@ func sampleOf(t *testing.T, r api.Route) sample {
 		id = runnerID.String()
 	case strings.HasPrefix(r.Path, "/v1/leases/"):
 		id = leaseID.String()
+	case strings.HasPrefix(r.Path, "/v1/operations/"):
+		id = operationID.String()
 	case strings.HasPrefix(r.Path, "/v1/callbacks/"):
 		id = callbackID.String()
 	}

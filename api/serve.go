@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 )
@@ -33,8 +34,10 @@ type request struct {
 	who   identity
 	query query
 	body  []byte // as decoded from; see Route.OddText
-	meta  commands.Meta
-	lease commands.LeaseCall
+	// upload is the body of a route that is Streamed.
+	upload artifacts.Incoming
+	meta   commands.Meta
+	lease  commands.LeaseCall
 }
 
 // Deadlines of a connection, beside those of the handlers.
@@ -47,13 +50,22 @@ const (
 func (s *server) serve(route *Route) http.Handler {
 	return s.observe(route.Path, route.Quiet, func(w *recorder, r *http.Request, id string) error {
 		q := &request{Request: r, w: w, route: route, id: id}
-		if !route.Held {
+		if route.Streamed {
+			// A caller that left is noticed by its body, and is told of that.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), uploadTimeout)
+			defer cancel()
+			q.Request = r.WithContext(ctx)
+			defer q.discard()
+		} else if !route.Held {
 			ctx, cancel := context.WithTimeout(r.Context(), s.RequestTimeout)
 			defer cancel()
 			q.Request = r.WithContext(ctx)
 		}
 		if err := s.admit(q); err != nil {
 			return err
+		}
+		if route.Streamed {
+			return s.uploading(q)
 		}
 		return route.handle(s, q)
 	})
@@ -93,6 +105,9 @@ func (s *server) admit(q *request) error {
 	}
 	if err := q.readLease(); err != nil {
 		return err
+	}
+	if q.route.Streamed {
+		return q.beginUpload()
 	}
 	return q.readBody()
 }
@@ -184,15 +199,20 @@ func (q *request) readBody() error {
 	fmt.Fprintf(h, "%s\n%s\n", q.Method, q.URL.RequestURI())
 	h.Write(body)
 	h.Sum(q.meta.Digest[:0])
-	q.meta.Actor = q.who.actor
-	if v := q.Header.Get("Traceparent"); traceParent.MatchString(v) {
-		q.meta.TraceParent = v
-	}
+	q.begin()
 	if q.route.OddText {
 		body = neutralise(body)
 	}
 	q.body = body
 	return nil
+}
+
+// begin notes who commands.
+func (q *request) begin() {
+	q.meta.Actor = q.who.actor
+	if v := q.Header.Get("Traceparent"); traceParent.MatchString(v) {
+		q.meta.TraceParent = v
+	}
 }
 
 // json answers with a JSON document.

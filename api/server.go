@@ -19,6 +19,8 @@ type Config struct {
 	Commands Commands
 	Dispatch Dispatch
 	Intake   Intake
+	Inputs   Inputs
+	Packages Packages
 	Logs     Logs
 	// Followers, if not nil, makes runners send sooner what somebody follows.
 	Followers Followers
@@ -69,8 +71,10 @@ type server struct {
 	now    func() time.Time
 	tokens *tokenCache
 	held   atomic.Int64
-	drain  chan struct{} // closed by Drain
-	once   sync.Once
+	// uploads has a place for each body that is read while it comes.
+	uploads chan struct{}
+	drain   chan struct{} // closed by Drain
+	once    sync.Once
 }
 
 // New makes the handler. Nothing is started: held requests end with their
@@ -94,7 +98,7 @@ func New(c Config) *API {
 	if c.MaxHeld <= 0 {
 		c.MaxHeld = 10_000
 	}
-	s := &server{Config: c, now: c.Now, drain: make(chan struct{})}
+	s := &server{Config: c, now: c.Now, drain: make(chan struct{}), uploads: make(chan struct{}, maxUploads)}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -62,6 +62,18 @@ func ManifestKey(prefix string, sum SHA256) string {
 	return prefix + "manifest-" + sum.String() + ".json"
 }
 
+// OperationArtifactKey names what the control plane put to an operation. It lies
+// beside the attempts' objects, never among them.
+func OperationArtifactKey(operationID uuid.UUID, name string, sum SHA256) string {
+	return "operation-artifacts/" + operationID.String() + "/" + EscapeSegment(name) + "/" + sum.String()
+}
+
+// InlineKey names a copy of bytes that an event holds itself.
+func InlineKey(sum SHA256) string { return "inline/" + sum.String() }
+
+// PackageKey names a package of playbooks.
+func PackageKey(sum SHA256) string { return "package/" + sum.String() }
+
 // EscapeSegment turns any string into one path segment that is no ".", "..",
 // empty or hidden name, holds no separator, and differs for differing strings.
 //

@@ -11,10 +11,10 @@ import (
 
 // RecordFact keeps a fact that the runner alone could see. One about a secret must
 // speak of an entry of the JobSpec: the ledger holds no text that a runner chose in
-// the place of a reference.
-func (s *Service) RecordFact(ctx context.Context, m Meta, call LeaseCall, fact domain.Event) error {
+// the place of a reference. A verdict comes with the privileges that it grants.
+func (s *Service) RecordFact(ctx context.Context, m Meta, call LeaseCall, fact domain.Event, privileges ...string) error {
 	_, err := s.onLease(ctx, m, call, "fact", func(a domain.Attempt, f domain.Fence, now time.Time) (decision, error) {
-		events, err := domain.DecideAttempt(a, domain.RecordFact{Fence: f, Fact: fact}, now)
+		events, err := domain.DecideAttempt(a, domain.RecordFact{Fence: f, Fact: fact, Privileges: privileges}, now)
 		if resolved, ok := fact.(domain.SecretResolved); ok && err == nil {
 			err = s.checkResolved(ctx, a.ID, resolved)
 		}

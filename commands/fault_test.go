@@ -35,7 +35,7 @@ func doing(f func(ctx context.Context) error) func(context.Context) (any, error)
 }
 
 func everyCommand() []command {
-	return slices.Concat(attemptCommands(), runnerCommands(), otherCommands())
+	return slices.Concat(attemptCommands(), runnerCommands(), otherCommands(), inputCommands())
 }
 
 func attemptCommands() []command {

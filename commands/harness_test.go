@@ -53,7 +53,7 @@ func newBench(t *testing.T, change ...func(*commands.Config)) *bench {
 	}
 	b.store = memory.Open(projections.WrittenTables(), memory.Options{Now: b.clock, FailBefore: take(&b.before), FailAfter: take(&b.after)})
 	c := commands.Config{
-		Store: b.store, Index: benchIndex{rowIndex{b.store}, b}, Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
+		Store: b.store, Index: benchIndex{rowIndex{b.store}, b}, Inputs: rowInputs{rowIndex{b.store}}, Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
 		Profile: domain.FastProfile(), Limits: domain.DefaultControlLimits(), StorageBase: "s3://bucket/",
 	}
 	for _, f := range change {

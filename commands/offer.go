@@ -20,33 +20,24 @@ import (
 // conflict or gone means that another was faster.
 func (s *Service) Offer(ctx context.Context, id domain.AttemptID, specText string, o domain.Offer) (domain.Attempt, error) {
 	m := internalMeta("dispatcher", newCommandID())
-	o.PolicyDigest = s.Policy().Digest()
+	b := s.Policy() // one bundle for the whole decision, whatever becomes active meanwhile
+	o.PolicyDigest = b.Digest()
 	r, err := carryOut(ctx, s, attempts, AttemptStream(id), m, eventstore.ClassUrgent,
 		func(a domain.Attempt, now time.Time) (decision, error) {
 			o := o
 			if a.PolicyDigest != o.PolicyDigest && a.Phase == domain.PhaseQueued {
-				verdict, err := s.decideAgain(ctx, specText)
+				verdict, err := s.Redecide(ctx, specText, b)
 				if err != nil {
 					return decision{}, err
 				}
-				o.Policy = verdict
+				e := policyEvent("offer", verdict)
+				o.Policy, o.Privileges = &e, verdict.Privileges
 			}
 			events, err := domain.DecideAttempt(a, o, now)
 			return decision{events: events}, err
 		})
 	crashpoint.Here("offer.reply")
 	return r.State, err
-}
-
-// decideAgain asks the active bundle about an accepted JobSpec.
-func (s *Service) decideAgain(ctx context.Context, specText string) (*domain.PolicyDecided, error) {
-	spec, _, err := s.JobSpec(ctx, specText)
-	if err != nil {
-		return nil, err
-	}
-	verdict, _ := s.decidePolicy(spec)
-	e := policyEvent("offer", verdict)
-	return &e, nil
 }
 
 // Redecide asks a bundle again about an accepted JobSpec. With the bundle and the

@@ -92,6 +92,28 @@ func TestAnotherReplicasReturnCountsAtOnce(t *testing.T) {
 	}
 }
 
+// A sweeper that stood still comes late with what it saw: the absence is in the
+// ledger by then, and another event would give every runner one more term.
+func TestTwoSweepersRecordOneReturn(t *testing.T) {
+	b := newBench(t)
+	other := newService(b)
+	b.sweeps()
+	b.pass(time.Minute)
+	b.must(other.Resume(t.Context(), commands.NoSweep, time.Minute))
+	b.must(b.s.Resume(t.Context(), commands.NoSweep, time.Minute)) // not noted as a sweep yet
+	b.sweeps()
+	b.pass(domain.AwayAfter)
+	b.must(b.s.Resume(t.Context(), commands.NoSweep, time.Minute))
+	if got := b.types(commands.ServiceStream); len(got) != 1 {
+		t.Errorf("one absence was recorded as %v", got)
+	}
+	b.pass(time.Second)
+	b.must(b.s.Resume(t.Context(), commands.NoSweep, domain.AwayAfter+time.Second))
+	if got := b.types(commands.ServiceStream); len(got) != 2 {
+		t.Errorf("after another absence: %v", got)
+	}
+}
+
 func TestAnEvictionTakesEffectWhileTheServiceCountsAsAway(t *testing.T) {
 	b := newBench(t)
 	runner := b.enrolled()

@@ -83,9 +83,15 @@ type Index interface {
 
 // Config is what a Service is made of.
 type Config struct {
-	Store       eventstore.Store
-	Index       Index
-	Policy      func() *policy.Bundle // the active bundle
+	Store eventstore.Store
+	Index Index
+	// Inputs finds what jobs are given; nil: a JobSpec that names an artifact is refused.
+	Inputs InputIndex
+	// Objects looks at what jobs name by s3://; nil: such a JobSpec is refused.
+	Objects InputObjects
+	Policy  func() *policy.Bundle // the active bundle
+	// Bundle loads a bundle that was the active one before; nil: there was none.
+	Bundle      func(ctx context.Context, digest string) (*policy.Bundle, error)
 	Actions     *runners.Catalog
 	Profile     domain.Profile
 	Limits      domain.ControlLimits

@@ -71,6 +71,10 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 			if err := s.checkRetryOf(ctx, spec); err != nil {
 				return decision{}, err
 			}
+			inputs, err := s.resolveInputs(ctx, spec)
+			if err != nil {
+				return decision{}, err
+			}
 			if !admitted {
 				out, err := s.admit(ctx)
 				if err != nil {
@@ -78,9 +82,13 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 				}
 				leave, admitted = out, true
 			}
-			verdict, retry := s.decidePolicy(spec)
+			b := s.Policy() // one bundle for the whole decision, whatever becomes active meanwhile
+			verdict, retry := decideWith(b, spec)
+			if err := s.checkPackage(ctx, spec, b, verdict); err != nil {
+				return decision{}, err
+			}
 			events, err := domain.DecideAttempt(a, domain.Submit{
-				Created: s.createdEvent(spec, digest, specRef, retry), Policy: policyEvent("submit", verdict)}, now)
+				Created: s.createdEvent(spec, digest, specRef, retry, inputs), Policy: policyEvent("submit", verdict), Privileges: verdict.Privileges}, now)
 			return decision{events, texts}, err
 		})
 	if err != nil {
@@ -108,14 +116,22 @@ func (s *Service) DryRun(ctx context.Context, spec *domain.JobSpec, raw []byte) 
 	if v := s.check(spec); len(v) > 0 {
 		return DryRun{Violations: v}, nil
 	}
+	err := s.checkRetryOf(ctx, spec)
+	if err == nil {
+		_, err = s.resolveInputs(ctx, spec)
+	}
+	b := s.Policy()
+	verdict, _ := decideWith(b, spec)
+	if err == nil {
+		err = s.checkPackage(ctx, spec, b, verdict)
+	}
 	var bad *domain.Error
-	switch err := s.checkRetryOf(ctx, spec); {
+	switch {
 	case errors.As(err, &bad) && bad.Kind == domain.KindInvalid:
 		return DryRun{Violations: bad.Violations}, nil
 	case err != nil:
 		return DryRun{}, err
 	}
-	verdict, _ := s.decidePolicy(spec)
 	return DryRun{Policy: verdict}, nil
 }
 
@@ -181,7 +197,7 @@ func malformedReferences(spec *domain.JobSpec) (v []domain.Violation) {
 // tooLarge: what the ledger records of a spec must fit into one event.
 func (s *Service) tooLarge(spec *domain.JobSpec) []domain.Violation {
 	var zero [32]byte
-	_, _, b, err := domain.EncodeEvent(s.createdEvent(spec, hex.EncodeToString(zero[:]), domain.TextRef(hex.EncodeToString(zero[:])), policy.RetryPolicy{}))
+	_, _, b, err := domain.EncodeEvent(s.createdEvent(spec, hex.EncodeToString(zero[:]), domain.TextRef(hex.EncodeToString(zero[:])), policy.RetryPolicy{}, largestInputs(spec)))
 	if err == nil && len(b) <= eventstore.MaxPayload {
 		return nil
 	}
@@ -194,7 +210,7 @@ func resourcesOf(spec *domain.JobSpec) []runners.Resource {
 	for i, r := range spec.Target.Resources {
 		out[i].ID = r.ResourceID
 		if r.Binding != nil {
-			out[i].Address, out[i].Port = r.Binding.Address, r.Binding.Port
+			out[i].Address, out[i].Port, out[i].User = r.Binding.Address, r.Binding.Port, r.Binding.User
 		}
 	}
 	return out
@@ -226,12 +242,14 @@ func (s *Service) admit(ctx context.Context) (leave func(), err error) {
 	return s.admission.enter(ctx, s.MaxQueue, s.Index.QueueDepth)
 }
 
-// decidePolicy asks the active bundle.
-func (s *Service) decidePolicy(spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
-	return decideWith(s.Policy(), spec)
+func decideWith(b *policy.Bundle, spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
+	retry, _ := b.Retry(spec.Controls.RetryPolicyRef)
+	return b.Decide(PolicyInput(spec)), retry
 }
 
-func decideWith(b *policy.Bundle, spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
+// PolicyInput is what policy looks at when a job is submitted: the same JobSpec
+// gives the same input for ever.
+func PolicyInput(spec *domain.JobSpec) policy.Input {
 	in := policy.Input{
 		Action: spec.Action, JobType: spec.JobType, Environment: spec.Target.Environment, Runner: spec.RunnerName(), Isolation: spec.Isolation(),
 		RetryPolicyRef: spec.Controls.RetryPolicyRef, AllowedCommandsRef: spec.Controls.AllowedCommandsRef, OperationPolicyRef: spec.Controls.OperationPolicyRef,
@@ -243,8 +261,20 @@ func decideWith(b *policy.Bundle, spec *domain.JobSpec) (policy.Verdict, policy.
 	for _, x := range spec.Inputs.Secrets {
 		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: x.Name, Ref: x.SecretRef})
 	}
-	retry, _ := b.Retry(spec.Controls.RetryPolicyRef)
-	return b.Decide(in), retry
+	in.Use = runners.UseOf(spec.Action, spec.Inputs.Parameters, resourceTypeOf(spec))
+	in.Destructive, in.Labels, in.Parameters = spec.Controls.Destructive, spec.Labels, spec.Inputs.Parameters
+	return in
+}
+
+// resourceTypeOf gives the type of the resource that a probe is made at.
+func resourceTypeOf(spec *domain.JobSpec) string {
+	targets, _ := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
+	for _, r := range spec.Target.Resources {
+		if len(targets) == 1 && r.ResourceID == targets[0].ResourceID {
+			return r.ResourceType
+		}
+	}
+	return ""
 }
 
 func policyEvent(at string, v policy.Verdict) domain.PolicyDecided {
@@ -258,12 +288,12 @@ func policyEvent(at string, v policy.Verdict) domain.PolicyDecided {
 	return e
 }
 
-func (s *Service) createdEvent(spec *domain.JobSpec, digest string, text domain.TextRef, retry policy.RetryPolicy) domain.Created {
+func (s *Service) createdEvent(spec *domain.JobSpec, digest string, text domain.TextRef, retry policy.RetryPolicy, inputs []domain.InputArtifact) domain.Created {
 	e := domain.Created{
 		AttemptID: spec.AttemptID, OperationID: spec.OperationID, PlanNodeID: spec.PlanNodeID, RetryOf: spec.RetryOf,
 		SpecDigest: digest, SpecText: text, JobType: spec.JobType, Action: spec.Action, Environment: spec.Target.Environment,
 		RequestedBy: spec.RequestedBy, Labels: spec.Labels, Contract: spec.OutputContract, Secrets: spec.Inputs.Secrets,
-		Artifacts: spec.Inputs.Artifacts, RetryPolicy: spec.Controls.RetryPolicyRef, Commands: spec.Controls.AllowedCommandsRef,
+		Artifacts: inputs, RetryPolicy: spec.Controls.RetryPolicyRef, Commands: spec.Controls.AllowedCommandsRef,
 		Operation: spec.Controls.OperationPolicyRef, Callback: spec.Controls.CallbackRef, Destructive: spec.Controls.Destructive,
 		Priority: spec.Controls.Priority, StorageBase: s.StorageBase,
 		Runner: domain.RunnerRequest{Name: spec.RunnerName(), Isolation: spec.Isolation()},

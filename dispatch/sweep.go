@@ -148,11 +148,11 @@ func (s *sweep) goOn(ctx context.Context) (held bool, err error) {
 type clockWatch struct {
 	mu       sync.Mutex
 	database time.Time // of the last sweep; guarded by mu
-	local    time.Time // at the same moment; zero if it is not known; guarded by mu
+	local    time.Time // at the same moment; zero before the first; guarded by mu
 }
 
 // step returns how far the database's clock went beyond this machine's since the
-// last sweep.
+// last sweep that had a prompt answer.
 func (w *clockWatch) step(database time.Time, since func(time.Time) time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,9 +179,11 @@ func (d *Dispatcher) arrive(ctx context.Context) (now time.Time, p domain.Presen
 	}
 	jump := d.clock.step(now, d.since)
 	local := time.Now()
-	if local.Sub(asked) > clockStep/2 {
-		// An answer that took so long says nothing about either clock.
-		jump, local = 0, time.Time{}
+	// An answer that took so long says nothing about either clock; the next one is held
+	// against what was known before.
+	prompt := local.Sub(asked) <= clockStep/2
+	if !prompt {
+		jump = 0
 	}
 	gap := now.Sub(last)
 	switch {
@@ -189,7 +191,7 @@ func (d *Dispatcher) arrive(ctx context.Context) (now time.Time, p domain.Presen
 		d.Log.WarnContext(ctx, "the database's clock jumped; giving the runners a fresh term", "by", jump)
 		err = d.Commands.Resume(ctx, "clock", jump.Abs())
 	case !last.IsZero() && gap > domain.AwayAfter:
-		err = d.Commands.Resume(ctx, "no_sweep", gap)
+		err = d.Commands.Resume(ctx, commands.NoSweep, gap)
 	}
 	if err != nil {
 		return now, p, fmt.Errorf("record that the service is back: %w", err)
@@ -197,7 +199,9 @@ func (d *Dispatcher) arrive(ctx context.Context) (now time.Time, p domain.Presen
 	if err := d.Reads.NoteSweep(ctx, projections.TimerSweep); err != nil {
 		return now, p, err
 	}
-	d.clock.set(now, local)
+	if prompt {
+		d.clock.set(now, local)
+	}
 	p, err = d.Commands.Presence(ctx)
 	return now, p, err
 }

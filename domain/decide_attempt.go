@@ -88,8 +88,9 @@ func (f Fence) salvages(a *Attempt, now time.Time) bool {
 
 // Submit makes an attempt.
 type Submit struct {
-	Created Created
-	Policy  PolicyDecided
+	Created    Created
+	Policy     PolicyDecided
+	Privileges []string // that the verdict grants
 }
 
 func (Submit) commandName() string { return "submit" }
@@ -101,7 +102,7 @@ func decideSubmit(a Attempt, c Submit, now time.Time) ([]Event, error) {
 		}
 		return nil, nil
 	}
-	events := []Event{c.Created, c.Policy}
+	events := append([]Event{c.Created, c.Policy}, granted(c.Policy, c.Privileges)...)
 	if c.Policy.Verdict == "deny" {
 		o := outcomeOf(CodePolicyDenied, now)
 		o.SideEffects = "none"
@@ -113,14 +114,24 @@ func decideSubmit(a Attempt, c Submit, now time.Time) ([]Event, error) {
 	return events, nil
 }
 
+// granted is the event beside a verdict that grants privileges, if it does.
+func granted(p PolicyDecided, privileges []string) []Event {
+	if p.Verdict == "deny" || len(privileges) == 0 {
+		return nil
+	}
+	return []Event{PrivilegesGranted{At: p.At, Privileges: privileges, BundleDigest: p.BundleDigest, InputDigest: p.InputDigest, Rules: p.Rules, Epoch: p.Epoch}}
+}
+
 // Offer leases the attempt to one runner, before it started.
 type Offer struct {
 	RunnerID     RunnerID
 	Pool         string
 	TokenSHA256  string
 	PolicyDigest string // of the bundle that the runner is to decide with
-	// Policy is a new verdict, where the active bundle changed since the last one.
-	Policy *PolicyDecided
+	// Policy is a new verdict, where the active bundle changed since the last one,
+	// and Privileges what it grants.
+	Policy     *PolicyDecided
+	Privileges []string
 }
 
 func (Offer) commandName() string { return "offer" }
@@ -137,7 +148,7 @@ func decideOffer(a Attempt, c Offer, now time.Time) ([]Event, error) {
 	}
 	var events []Event
 	if c.Policy != nil {
-		events = append(events, *c.Policy)
+		events = append(append(events, *c.Policy), granted(*c.Policy, c.Privileges)...)
 		if c.Policy.Verdict == "deny" {
 			end, err := endNeverRan(a, CodePolicyDenied, now)
 			return append(events, end...), err
@@ -343,7 +354,8 @@ func decideArtifact(a Attempt, c RegisterArtifact, now time.Time) ([]Event, erro
 // ProcessTreeReaped, SecretTokenIssued, SecretResolved or SecretRevoked.
 type RecordFact struct {
 	Fence
-	Fact Event
+	Fact       Event
+	Privileges []string // that a PolicyDecided grants
 }
 
 func (RecordFact) commandName() string { return "fact" }
@@ -361,7 +373,7 @@ func decideFact(a Attempt, c RecordFact, now time.Time) ([]Event, error) {
 		return []Event{f}, nil
 	case PolicyDecided:
 		f.At, f.Epoch = "runner", a.Epoch
-		return []Event{f}, nil
+		return append([]Event{f}, granted(f, c.Privileges)...), nil
 	case SecretTokenIssued, SecretResolved, SecretRevoked:
 		if a.SecretFacts >= MaxSecretFacts {
 			return nil, ErrTooMany.With("limit", MaxSecretFacts)

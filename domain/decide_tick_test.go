@@ -229,7 +229,7 @@ func TestEveryEventKnowsItsStream(t *testing.T) {
 				owner = "attempt"
 			case strings.HasPrefix(name, "execution.callback.endpoint_"):
 				owner = "endpoint"
-			case name == "execution.policy.activated", name == "execution.projection.rebuilt", name == "execution.forwarder.replayed":
+			case name == "execution.policy.activated", name == "execution.policy.replaced", name == "execution.projection.rebuilt", name == "execution.forwarder.replayed":
 				owner = "service"
 			}
 			own := owner == stream

@@ -26,7 +26,7 @@ type Created struct {
 	Runner      RunnerRequest     `json:"runner"`
 	Contract    OutputContract    `json:"output_contract"`
 	Secrets     []SecretInput     `json:"secrets,omitempty"`   // references, never values
-	Artifacts   []ArtifactInput   `json:"artifacts,omitempty"` // resolved inputs
+	Artifacts   []InputArtifact   `json:"artifacts,omitempty"` // inputs as resolved at submit
 	RetryPolicy string            `json:"retry_policy_ref,omitempty"`
 	Commands    string            `json:"allowed_commands_ref,omitempty"`
 	Operation   string            `json:"operation_policy_ref,omitempty"`
@@ -54,6 +54,20 @@ type PolicyDecided struct {
 	Reasons      []string `json:"reasons,omitempty"` // codes
 	Epoch        int64    `json:"epoch,omitempty"`
 }
+
+// PrivilegesGranted is issued beside a verdict that lets the job use what not any
+// job may.
+type PrivilegesGranted struct {
+	At           string   `json:"at"`         // submit, offer, runner
+	Privileges   []string `json:"privileges"` // sudo, destructive, elevated; sorted
+	BundleDigest string   `json:"bundle_digest"`
+	InputDigest  string   `json:"input_digest"`
+	Rules        []string `json:"rules,omitempty"`
+	Epoch        int64    `json:"epoch,omitempty"`
+}
+
+// Privileges are what a verdict can let a job use beyond what any job may.
+func Privileges() []string { return []string{"sudo", "destructive", "elevated"} }
 
 // Leased is issued when the attempt was offered to one runner.
 type Leased struct {
@@ -260,6 +274,7 @@ type TimedOut struct{ Ended }
 // The stored names of an attempt's events.
 func (Created) EventType() string             { return "execution.attempt.created" }
 func (PolicyDecided) EventType() string       { return "execution.attempt.policy_decided" }
+func (PrivilegesGranted) EventType() string   { return "execution.attempt.privileges_granted" }
 func (Leased) EventType() string              { return "execution.attempt.leased" }
 func (Started) EventType() string             { return "execution.attempt.started" }
 func (Heartbeat) EventType() string           { return "execution.attempt.heartbeat" }

@@ -109,6 +109,14 @@ type PolicyActivated struct {
 	BundleDigest string `json:"bundle_digest"`
 }
 
+// PolicyReplaced is issued when an operator made another bundle the active one. The
+// replicas take it over one by one, within a second or so.
+type PolicyReplaced struct {
+	BundleDigest string  `json:"bundle_digest"`
+	Before       string  `json:"before,omitempty"` // digest of the one until then
+	ReasonText   TextRef `json:"reason_text"`
+}
+
 // ProjectionRebuilt is issued after a rebuilt table took the live one's place.
 type ProjectionRebuilt struct {
 	Projection string `json:"projection"`
@@ -131,4 +139,5 @@ func (EnrolmentUsed) EventType() string      { return "execution.enrolment.used"
 func (EnrolmentRevoked) EventType() string   { return "execution.enrolment.revoked" }
 func (ServiceResumed) EventType() string     { return "execution.service.resumed" }
 func (PolicyActivated) EventType() string    { return "execution.policy.activated" }
+func (PolicyReplaced) EventType() string     { return "execution.policy.replaced" }
 func (ProjectionRebuilt) EventType() string  { return "execution.projection.rebuilt" }

@@ -20,6 +20,8 @@ func EvolveAttempt(a Attempt, e Event, at time.Time) (Attempt, error) {
 		}
 		a.PolicyDenied = e.Verdict == "deny"
 		return a, nil
+	case PrivilegesGranted:
+		return a, nil
 	case Leased:
 		a.Phase = PhaseLeased
 		a.Epoch = e.Epoch

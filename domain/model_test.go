@@ -34,9 +34,9 @@ type model struct {
 // What is not here cannot happen.
 var follows = map[string]map[string]string{
 	"":           {"created": "queued"},
-	"queued":     {"policy_decided": "", "leased": "leased", "stop_requested": "ending", "sealed": "sealed"},
+	"queued":     {"policy_decided": "", "privileges_granted": "", "leased": "leased", "stop_requested": "ending", "sealed": "sealed"},
 	"leased":     {"started": "running", "lease_released": "queued", "lease_expired": "queued", "stop_requested": "ending"},
-	"running":    {"heartbeat": "", "progressed": "", "log_stored": "", "evidence_recorded": "", "artifact.created": "", "process_tree_reaped": "", "policy_decided": "", "secret_token_issued": "", "secret_resolved": "", "secret_revoked": "", "stop_requested": "", "completed": "finalizing", "lease_expired": "salvaging"},
+	"running":    {"heartbeat": "", "progressed": "", "log_stored": "", "evidence_recorded": "", "artifact.created": "", "process_tree_reaped": "", "policy_decided": "", "privileges_granted": "", "secret_token_issued": "", "secret_resolved": "", "secret_revoked": "", "stop_requested": "", "completed": "finalizing", "lease_expired": "salvaging"},
 	"finalizing": {"heartbeat": "", "log_stored": "", "artifact.created": "", "lease_expired": "", "seal_forced": "forced", "sealed": "sealed"},
 	"salvaging":  {"log_stored": "", "artifact.created": "", "late_outcome_reported": "", "seal_forced": "forced", "sealed": "sealed"},
 	"forced":     {"sealed": "sealed"},

@@ -4,6 +4,7 @@ package domain
 func init() {
 	register[Created](1)
 	register[PolicyDecided](1)
+	register[PrivilegesGranted](1)
 	register[Leased](1)
 	register[Started](1)
 	register[Heartbeat](1)
@@ -52,6 +53,7 @@ func init() {
 	register[EnrolmentRevoked](1)
 	register[ServiceResumed](1)
 	register[PolicyActivated](1)
+	register[PolicyReplaced](1)
 	register[ProjectionRebuilt](1)
 
 	register[CallbackScheduled](1)
@@ -61,6 +63,8 @@ func init() {
 	register[CallbackReplayed](1)
 	register[EndpointStopped](1)
 	register[EndpointResumed](1)
+
+	register[PackagePushed](1)
 
 	register[ForwarderParked](1)
 	register[ForwarderRetryRequested](1)

@@ -245,6 +245,18 @@ func TestService(t *testing.T) {
 			t.Errorf("%s %+v", d, s)
 		}
 	}
+	// Of two that saw the same absence only the first records it.
+	late := domain.Resume{Reason: "no_sweep", Gap: 27 * time.Second, SweptAt: sec(2)}
+	if got := step(late, 30); len(got) != 0 {
+		t.Errorf("a return that was recorded at 20 s: %v", got)
+	}
+	late.SweptAt = sec(25)
+	if got := step(late, 40); len(got) != 0 {
+		t.Errorf("another swept meanwhile: %v", got)
+	}
+	if got := step(late, 41); len(got) != 1 || !s.ResumedAt.Equal(sec(41)) {
+		t.Errorf("nobody has swept or recorded anything for 16 s: %v", got)
+	}
 	if d := diff([]domain.Event{domain.PolicyActivated{BundleDigest: digestA}}, step(domain.ActivatePolicy{BundleDigest: digestA}, 30)); d != "" || s.PolicyDigest != digestA {
 		t.Errorf("%s %+v", d, s)
 	}

@@ -44,7 +44,7 @@ func sampleCreated() domain.Created {
 		Labels: map[string]string{"zone": "a"}, Tools: map[string]string{"ansible-core": ">=2.17"}}}
 	c.Contract = domain.OutputContract{Capabilities: []string{"postgres.ready"}, Artifacts: []string{"samples"}, Evidence: []string{"port-open"}}
 	c.Secrets = []domain.SecretInput{{Name: "db", SecretRef: "vault://kv/db#password"}}
-	c.Artifacts = []domain.ArtifactInput{{Name: "plan", ArtifactRef: "s3://inputs/plan", SHA256: digestA}}
+	c.Artifacts = []domain.InputArtifact{{Name: "plan", Ref: "artifact://operation/plan", SHA256: digestA, Bytes: 4096, ID: domain.ArtifactIDOf(*c.RetryOf, "plan"), AttemptID: *c.RetryOf}}
 	c.RetryPolicy, c.Commands, c.Operation, c.Callback = "retry/default", "policy/approved-commands", "policy/apply", "ops"
 	c.Destructive, c.Priority = true, 5
 	c.Clocks.IdleSeconds = 120
@@ -67,6 +67,7 @@ func samples() []domain.Event {
 	return []domain.Event{
 		sampleCreated(),
 		domain.PolicyDecided{At: "runner", Verdict: "deny", BundleDigest: digestB, InputDigest: digestA, Rules: []string{"targets/lab"}, Reasons: []string{"target_not_allowed"}, Epoch: 1},
+		domain.PrivilegesGranted{At: "runner", Privileges: []string{"destructive", "sudo"}, BundleDigest: digestB, InputDigest: digestA, Rules: []string{"commands/approved/restart"}, Epoch: 1},
 		leasedAt(1, 10).Event,
 		domain.Started{Epoch: 1, LeaseUntil: sec(110), Isolation: "process"},
 		domain.Heartbeat{Epoch: 1, LeaseUntil: sec(140)},
@@ -110,7 +111,7 @@ func samples() []domain.Event {
 		domain.EnrolmentUsed{RunnerID: runnerA, TokenID: tokenA},
 		domain.EnrolmentRevoked{ReasonText: why},
 		domain.ServiceResumed{Reason: "no_sweep", GapSeconds: 42},
-		domain.PolicyActivated{BundleDigest: digestB},
+		domain.PolicyActivated{BundleDigest: digestB}, domain.PolicyReplaced{BundleDigest: digestB, Before: digestA, ReasonText: why},
 		domain.ProjectionRebuilt{Projection: "attempts", Rows: 1000},
 
 		domain.CallbackScheduled{Endpoint: "control-plane", AttemptID: attemptA, CallbackID: domain.CallbackIDOf("control-plane", attemptA), ResultSHA256: digestA, ResultBytes: 2048, GiveUpAt: soon},
@@ -120,6 +121,8 @@ func samples() []domain.Event {
 		domain.CallbackReplayed{Round: 2, ReasonText: why, GiveUpAt: soon},
 		domain.EndpointStopped{Endpoint: "control-plane", Cause: domain.EndpointGone, AttemptID: ptr(attemptA), ReasonText: why},
 		domain.EndpointResumed{Endpoint: "control-plane", ReasonText: why},
+
+		domain.PackagePushed{Name: "web-base", Version: "1.4.0", Bytes: 20480, SHA256: digestA},
 
 		domain.ForwarderParked{Topic: "execution.attempts", Key: attemptA.String(), EventID: refused, Stream: "attempt/" + attemptA.String(), Version: 7, Type: "execution.attempt.completed", Reason: "too_large", Detail: "the broker takes at most 1024 bytes"},
 		domain.ForwarderRetryRequested{Topic: "execution.attempts", Key: attemptA.String(), ReasonText: why},

@@ -106,22 +106,11 @@ func (s *JobSpec) validateTarget(v *violations) {
 
 func (s *JobSpec) validateInputs(v *violations) {
 	names := map[string]bool{}
+	if len(s.Inputs.Artifacts) > MaxInputArtifacts {
+		v.add("/inputs/artifacts", "max_items", "has %d entries, at most %d", len(s.Inputs.Artifacts), MaxInputArtifacts)
+	}
 	for i, a := range s.Inputs.Artifacts {
-		at := fmt.Sprintf("/inputs/artifacts/%d", i)
-		checkName(v, at+"/name", a.Name, names, optional)
-		switch {
-		case a.ArtifactRef == "":
-			v.add(at+"/artifact_ref", "required", "is required")
-		case strings.HasPrefix(a.ArtifactRef, "artifact://"):
-			v.add(at+"/artifact_ref", "not_supported", "artifact:// inputs are not supported yet")
-		case !strings.HasPrefix(a.ArtifactRef, "s3://"):
-			v.add(at+"/artifact_ref", "scheme", "is artifact://… or s3://… with sha256")
-		default:
-			v.add(at+"/artifact_ref", "not_supported", "s3:// inputs are not supported yet")
-		}
-		if a.SHA256 != "" && !sha256Hex.MatchString(a.SHA256) {
-			v.add(at+"/sha256", "pattern", "is 64 lower-case hex digits")
-		}
+		a.validate(v, fmt.Sprintf("/inputs/artifacts/%d", i), names)
 	}
 	if len(s.Inputs.Secrets) > MaxSecrets {
 		v.add("/inputs/secrets", "max_items", "has %d entries, at most %d", len(s.Inputs.Secrets), MaxSecrets)
@@ -241,9 +230,14 @@ func checkText(v *violations, pointer, s string, low, high int) {
 		v.add(pointer, "required", "is required")
 	case len(s) > high:
 		v.add(pointer, "max_length", "has %d bytes, at most %d", len(s), high)
-	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f }):
+	case !plainText(s):
 		v.add(pointer, "pattern", "holds control characters")
 	}
+}
+
+// plainText reports whether a text is UTF-8 without control characters.
+func plainText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }
 
 func pointerEscape(s string) string {

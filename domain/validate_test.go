@@ -112,11 +112,28 @@ func badSpecs() []badSpec {
 		{"port", func(s *domain.JobSpec) { s.Target.Resources[0].Binding.Port = 65536 }, "/target/resources/0/binding/port range"},
 		{"negative port", func(s *domain.JobSpec) { s.Target.Resources[0].Binding.Port = -1 }, "/target/resources/0/binding/port range"},
 		{"secret that is not there", func(s *domain.JobSpec) { s.Target.Resources[0].Binding.AccessSecret = "no" }, "/target/resources/0/binding/access_secret reference"},
-		{"artifact from the service", artifact("artifact://operation/plan", ""), "/inputs/artifacts/0/artifact_ref not_supported"},
-		{"artifact from S3", artifact("s3://b/k", digestA), "/inputs/artifacts/0/artifact_ref not_supported"},
+		{"artifact without an id", artifact("artifact://plan", ""), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact with an id of another spelling", artifact("artifact://"+strings.ToUpper(attemptA.String()), ""), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact of the operation without a name", artifact("artifact://operation/", ""), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact of the operation with a long name", artifact("artifact://operation/"+long, ""), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact with a line end", artifact("artifact://operation/plan\n", ""), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact with a long reference", artifact("s3://b/"+strings.Repeat("k/", 600), digestA), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact from S3 without a digest", artifact("s3://b/k", ""), "/inputs/artifacts/0/sha256 required"},
+		{"artifact from S3 without a bucket", artifact("s3:///k", digestA), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact from S3 without a key", artifact("s3://b", digestA), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact from S3 that climbs", artifact("s3://b/in/../out", digestA), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact from S3 with an empty part", artifact("s3://b/in//x", digestA), "/inputs/artifacts/0/artifact_ref scheme"},
+		{"artifact named as a package", func(s *domain.JobSpec) {
+			s.Inputs.Artifacts = []domain.ArtifactInput{{Name: "package:" + digestA, ArtifactRef: "artifact://operation/plan"}}
+		}, "/inputs/artifacts/0/name reserved"},
+		{"101 artifacts", func(s *domain.JobSpec) {
+			s.Inputs.Artifacts = many(101, func(i int) domain.ArtifactInput {
+				return domain.ArtifactInput{Name: fmt.Sprint(i), ArtifactRef: "artifact://operation/plan"}
+			})
+		}, "/inputs/artifacts max_items"},
 		{"artifact from elsewhere", artifact("https://x/y", digestA), "/inputs/artifacts/0/artifact_ref scheme"},
 		{"artifact from nowhere", artifact("", digestA), "/inputs/artifacts/0/artifact_ref required"},
-		{"artifact digest", artifact("artifact://x", strings.ToUpper(digestA)), "/inputs/artifacts/0/artifact_ref not_supported,/inputs/artifacts/0/sha256 pattern"},
+		{"artifact digest", artifact("artifact://operation/x", strings.ToUpper(digestA)), "/inputs/artifacts/0/sha256 pattern"},
 		{"a retry of nothing", func(s *domain.JobSpec) { s.RetryOf = &domain.AttemptID{} }, "/retry_of required"},
 		{"secret twice", func(s *domain.JobSpec) { s.Inputs.Secrets = append(s.Inputs.Secrets, s.Inputs.Secrets[0]) }, "/inputs/secrets/1/name unique"},
 		{"secret's name", func(s *domain.JobSpec) {

@@ -30,7 +30,7 @@ func (t Topics) Route(stream eventstore.StreamID, eventType string) (topic, key 
 		return t.Callbacks, behindSlash(rest)
 	case "endpoint":
 		return t.Callbacks, rest
-	case "token", "enrolment":
+	case "token", "enrolment", "package":
 		return t.Audit, rest
 	case "access", "forwarder":
 		return t.Audit, behindSlash(rest)
@@ -51,7 +51,7 @@ func behindSlash(rest string) string {
 // Streams of a key: those that are called by it, and those with one more part
 // before it. What else they hold, Route tells.
 func streamsNamed(key string) (names []eventstore.StreamID, prefixes []string) {
-	for _, prefix := range []string{"attempt/", "bundle/", "operation/", "runner/", "callback/", "endpoint/", "token/", "enrolment/", "access/", "forwarder/", ""} {
+	for _, prefix := range []string{"attempt/", "bundle/", "operation/", "runner/", "callback/", "endpoint/", "token/", "enrolment/", "package/", "access/", "forwarder/", ""} {
 		names = append(names, eventstore.StreamID(prefix+key))
 	}
 	return names, []string{"callback", "access", "forwarder"}

@@ -200,3 +200,26 @@ func TestFiles(t *testing.T) {
 		t.Error("no migrations found")
 	}
 }
+
+// TestIndexThatBrokeOff: an index whose building was interrupted has its name and is
+// never used; to migrate again makes it anew.
+func TestIndexThatBrokeOff(t *testing.T) {
+	s := newServer(t)
+	pool := pools(t, s.URL, 1)[0]
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	const indexes = `indexrelid IN ('events_privileged'::regclass, 'artifacts_by_id'::regclass)`
+	for _, sql := range []string{`UPDATE pg_index SET indisvalid = false WHERE ` + indexes, `DELETE FROM goose_db_version WHERE version_id >= 9`} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := migrations.Up(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	var valid int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_index WHERE indisvalid AND `+indexes).Scan(&valid); err != nil || valid != 2 {
+		t.Errorf("%d of 2 indexes are valid (%v)", valid, err)
+	}
+}

@@ -89,6 +89,10 @@ func NewStreamFold(stream eventstore.StreamID) (*StreamFold, error) {
 		folding(f, domain.EvolveEndpoint, endpointChanges)
 	case "forwarder":
 		folding(f, domain.EvolveParked, parkedChanges)
+	case "operation":
+		folding(f, domain.EvolveOperation, operationChanges)
+	case "package":
+		folding(f, domain.EvolvePackage, packageChanges)
 	case "access":
 		folding(f, domain.EvolveAccess, func(_, _ domain.AccessLog, _ []domain.Event, _ time.Time) []change { return nil })
 	case "service":
@@ -199,6 +203,10 @@ func StateVersion(stream eventstore.StreamID) int {
 		return domain.CallbackStateVersion
 	case "forwarder":
 		return domain.ParkedStateVersion
+	case "operation":
+		return domain.OperationStateVersion
+	case "package":
+		return domain.PackageStateVersion
 	case "access":
 		return domain.AccessStateVersion
 	case "service":

@@ -36,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	store := postgres.Open(pool, projections.Tables(), postgres.Options{})
 	t.Cleanup(store.Close)
 	return &bench{t, pool, commands.New(commands.Config{
-		Store: store, Index: commands.NewIndex(projections.NewReader(pool)), Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
+		Store: store, Index: commands.NewIndex(projections.NewReader(pool)), Inputs: projections.NewReader(pool), Policy: policy.BuiltinDev, Actions: runners.Catalogue(),
 		Profile: domain.FastProfile(), Limits: domain.DefaultControlLimits(), StorageBase: "s3://bucket/",
 	})}
 }
@@ -149,7 +149,25 @@ func (b *bench) populate(n int) []domain.AttemptID {
 		b.t.Fatal(err)
 	}
 	b.deliveries(ids)
+	b.inputs(domain.NewID[domain.OperationID](uuid.New()))
 	return ids
+}
+
+// inputs leaves several artifacts at an operation and a package.
+func (b *bench) inputs(op domain.OperationID) {
+	b.t.Helper()
+	for i, body := range []string{"first", "second", "second"} {
+		art := domain.ArtifactCreated{Name: "plan", Type: "input", Storage: "s3", URI: "s3://bucket/" + body, Key: body, Sensitivity: "internal",
+			MediaType: "text/plain", Bytes: int64(len(body)), SHA256: sha(body)}
+		if _, made, err := b.s.PutOperationArtifact(b.t.Context(), meta("put"), op, art); err != nil || made != (i < 2) {
+			b.t.Fatalf("put %d: %v, %v", i, made, err)
+		}
+	}
+	for _, version := range []string{"1.0.0", ""} {
+		if _, _, err := b.s.PushPackage(b.t.Context(), meta("push"), domain.PackagePushed{Name: "web-base", Version: version, Bytes: 7, SHA256: sha(version)}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 }
 
 // deliveries leaves a callback in each state, a stopped endpoint and parked keys.

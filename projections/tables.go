@@ -27,6 +27,8 @@ func Tables() []eventstore.Table {
 		table[callbackRow]("callbacks", "callback_id"),
 		table[stoppedEndpointRow]("stopped_endpoints", "endpoint"),
 		table[parkedRow]("forwarder_parked", "topic", "key"),
+		table[putRow]("operation_artifacts", "artifact_id"),
+		table[packageRow]("packages", "sha256"),
 	}
 }
 

@@ -13,12 +13,31 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-//go:embed verification/schemas/*.json
+//go:embed ansible/schemas/*.json ssh/schemas/*.json verification/schemas/*.json
 var schemaFiles embed.FS
 
 // Job types.
 const (
+	TypeAnsible      = "ansible"
+	TypeSSH          = "ssh"
 	TypeVerification = "verification"
+)
+
+// Actions of the ansible runner.
+const (
+	AnsiblePlaybookRun       = "ansible.playbook.run"
+	AnsibleRoleRun           = "ansible.role.run"
+	AnsibleInventoryValidate = "ansible.inventory.validate"
+	AnsibleCheckModeRun      = "ansible.check_mode.run"
+)
+
+// Actions of the ssh runner.
+const (
+	SSHCommandRun     = "ssh.command.run"
+	SSHFileUpload     = "ssh.file.upload"
+	SSHFileDownload   = "ssh.file.download"
+	SSHServiceRestart = "ssh.service.restart"
+	SSHFactCollect    = "ssh.system.fact.collect"
 )
 
 // Actions of the verification runner.
@@ -26,6 +45,10 @@ const (
 	VerifyHTTPEndpoint  = "verify.http.endpoint"
 	VerifyTCPConnect    = "verify.tcp.connect"
 	VerifyPostgresReady = "verify.postgres.ready"
+	// The probe is one that policy names; a capability is the set of probes that
+	// policy requires of it.
+	VerifyCustomProbe        = "verify.custom.probe"
+	VerifyResourceCapability = "verify.resource.capability"
 )
 
 // ProbeReserve is the time of an attempt that its probe leaves for writing
@@ -62,7 +85,7 @@ type Catalog struct {
 func Catalogue() *Catalog { return catalogue() }
 
 var catalogue = sync.OnceValue(func() *Catalog {
-	c, err := newCatalog(verificationActions())
+	c, err := newCatalog(slices.Concat(ansibleActions(), sshActions(), verificationActions()))
 	if err != nil {
 		panic("runners: the catalogue does not build: " + err.Error())
 	}
@@ -82,6 +105,37 @@ func verificationActions() []Action {
 		probe(VerifyHTTPEndpoint, "Check an HTTP endpoint"),
 		probe(VerifyTCPConnect, "Check that a TCP port accepts connections"),
 		probe(VerifyPostgresReady, "Check that a PostgreSQL server is ready"),
+		probe(VerifyCustomProbe, "Run a probe that policy names"),
+		probe(VerifyResourceCapability, "Check a capability by the probes that policy requires of it"),
+	}
+}
+
+// ansibleActions: a playbook may have hosts in the middle of something, so that it
+// gets longer than a probe to end.
+func ansibleActions() []Action {
+	play := func(name, title string) Action {
+		return Action{Name: name, JobType: TypeAnsible, Title: title, NeedsResources: true, StopBudget: 30 * time.Second, MinTimeout: 10 * time.Second}
+	}
+	actions := []Action{
+		play(AnsiblePlaybookRun, "Run a playbook of an approved package"),
+		play(AnsibleRoleRun, "Run a role of an approved package"),
+		play(AnsibleInventoryValidate, "Check an inventory, and a playbook against it"),
+		play(AnsibleCheckModeRun, "Say what a playbook would change"),
+	}
+	actions[2].NeedsResources = false
+	return actions
+}
+
+func sshActions() []Action {
+	on := func(name, title string) Action {
+		return Action{Name: name, JobType: TypeSSH, Title: title, NeedsResources: true, StopBudget: 20 * time.Second, MinTimeout: 5 * time.Second}
+	}
+	return []Action{
+		on(SSHCommandRun, "Run a command template of policy on a host"),
+		on(SSHFileUpload, "Put a file on a host"),
+		on(SSHFileDownload, "Get a file from a host"),
+		on(SSHServiceRestart, "Restart a service on a host"),
+		on(SSHFactCollect, "Collect facts of a host"),
 	}
 }
 

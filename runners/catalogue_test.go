@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -14,30 +15,54 @@ func TestCatalogue(t *testing.T) {
 	var names []string
 	for _, a := range runners.Catalogue().List() {
 		names = append(names, a.Name)
-		if runners.JobTypeOf(a.Name) != a.JobType || a.Title == "" || a.StopBudget <= 0 || a.MinTimeout <= runners.ProbeReserve || !a.NeedsResources || a.Destructive {
+		if runners.JobTypeOf(a.Name) != a.JobType || a.Title == "" || a.StopBudget <= 0 || a.MinTimeout < 5*time.Second || a.Destructive {
 			t.Errorf("action %+v is described wrongly", a)
 		}
-		var schema struct {
-			Schema               string `json:"$schema"`
-			AdditionalProperties *bool  `json:"additionalProperties"`
+		if a.JobType == runners.TypeVerification && a.MinTimeout <= runners.ProbeReserve {
+			t.Errorf("%s has no time to probe: %s", a.Name, a.MinTimeout)
 		}
-		if err := json.Unmarshal(a.Schema, &schema); err != nil {
-			t.Fatal(err)
+		// An inventory of an artifact has no resources.
+		if a.NeedsResources == (a.Name == runners.AnsibleInventoryValidate) {
+			t.Errorf("%s needs resources: %t", a.Name, a.NeedsResources)
 		}
-		if schema.Schema != "https://json-schema.org/draft/2020-12/schema" || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
-			t.Errorf("schema of %s: dialect %s, additionalProperties %v", a.Name, schema.Schema, schema.AdditionalProperties)
-		}
+		checkSchema(t, a)
 	}
-	if diff := cmp.Diff([]string{"verify.http.endpoint", "verify.postgres.ready", "verify.tcp.connect"}, names); diff != "" {
+	want := []string{
+		"ansible.check_mode.run", "ansible.inventory.validate", "ansible.playbook.run", "ansible.role.run",
+		"ssh.command.run", "ssh.file.download", "ssh.file.upload", "ssh.service.restart", "ssh.system.fact.collect",
+		"verify.custom.probe", "verify.http.endpoint", "verify.postgres.ready", "verify.resource.capability", "verify.tcp.connect",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
-	if _, ok := runners.Catalogue().Lookup("ansible.playbook.run"); ok {
+	if _, ok := runners.Catalogue().Lookup("helm.release.apply"); ok {
 		t.Errorf("an action without executor is in the catalogue")
 	}
 	a, _ := runners.Catalogue().Lookup("verify.tcp.connect")
 	a.Schema[0] = 'x'
 	if b, _ := runners.Catalogue().Lookup("verify.tcp.connect"); b.Schema[0] == 'x' {
 		t.Errorf("a caller can change a schema")
+	}
+}
+
+// checkSchema holds a schema to what people and programs that read it expect: what
+// it is for stands in it, and a field that it does not name is refused.
+func checkSchema(t *testing.T, a runners.Action) {
+	t.Helper()
+	var schema struct {
+		Schema               string `json:"$schema"`
+		Title                string `json:"title"`
+		Description          string `json:"description"`
+		AdditionalProperties *bool  `json:"additionalProperties"`
+	}
+	if err := json.Unmarshal(a.Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if schema.Schema != "https://json-schema.org/draft/2020-12/schema" || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
+		t.Errorf("schema of %s: dialect %s, additionalProperties %v", a.Name, schema.Schema, schema.AdditionalProperties)
+	}
+	if schema.Title == "" {
+		t.Errorf("the schema of %s has no title", a.Name)
 	}
 }
 
@@ -52,6 +77,8 @@ func TestIsExtension(t *testing.T) {
 		}
 	}
 }
+
+var webPackage = "web@sha256:" + strings.Repeat("ab", 32)
 
 func TestValidParameters(t *testing.T) {
 	for action, list := range map[string][]string{
@@ -71,6 +98,30 @@ func TestValidParameters(t *testing.T) {
 			`{"expect":[{"name":"a","mode":"accepts_connections"},{"name":"b","mode":"read_write"},{"name":"c","mode":"read_only"}]}`,
 			`{"user":"app","database":"app","tls":{},"expect":[{"name":"a","max_latency_ms":5}]}`,
 		},
+		"verify.custom.probe": {
+			`{"probe":"disk-free"}`,
+			`{"probe":"team/disk","resource_id":"r","parameters":{"least":10,"paths":["/"]},"name":"disk/free","capability":"disk","host_keys_ref":"prod","connect_timeout_seconds":5,
+			  "deadline_seconds":30,"interval_seconds":0.5,"timeout_seconds":2.5,"stable_successes":2,"stable_seconds":1,"backoff":{"factor":2,"max_interval_seconds":5,"jitter":0}}`,
+			`{"probe":"p","known_hosts":"keys"}`,
+		},
+		"verify.resource.capability": {
+			`{"capability":"postgres.ready"}`,
+			`{"capability":"postgres.ready","resource_id":"r","deadline_seconds":30,"stable_successes":2,"known_hosts":"keys"}`,
+		},
+		"ansible.playbook.run": {
+			`{"package":"` + webPackage + `","playbook":"site.yml"}`,
+			`{"package":"` + webPackage + `","playbook":"playbooks/site.yaml","groups":{"web":["r"]},"variables":{"v":{"a":[1,null,"{{ x }}"]}},"secret_variables":{"token":"t"},
+			  "limit":["web"],"tags":["a"],"skip_tags":["b"],"forks":20,"strategy":"free","timeout_seconds":30,"become":true,"become_user":"app","verbosity":1,"host_keys_ref":"prod","diff":true}`,
+			`{"package":"` + webPackage + `","playbook":"site.yml","inventory":{"artifact":"hosts"},"connection":"local"}`,
+		},
+		"ansible.check_mode.run":     {`{"package":"` + webPackage + `","playbook":"site.yml","known_hosts":"keys"}`},
+		"ansible.role.run":           {`{"package":"` + webPackage + `","role":"nginx","host_keys_ref":"prod"}`},
+		"ansible.inventory.validate": {`{}`, `{"inventory":{"artifact":"hosts"},"package":"` + webPackage + `","playbook":"site.yml"}`},
+		"ssh.command.run":            {`{"template":"df","host_keys_ref":"prod"}`, `{"template":"tail","arguments":{"lines":10,"file":"it's"},"jump":["bastion"],"known_hosts":"keys","idle_timeout_seconds":5,"evidence":{"name":"a","capability":"c"}}`},
+		"ssh.file.upload":            {`{"file":"app-config","path":"a/b.conf","input":"config","host_keys_ref":"prod"}`},
+		"ssh.file.download":          {`{"file":"app-config","path":"b.conf","artifact":"config","sensitivity":"secret","host_keys_ref":"prod"}`},
+		"ssh.service.restart":        {`{"unit":"app-1@x.service","host_keys_ref":"prod"}`},
+		"ssh.system.fact.collect":    {`{"host_keys_ref":"prod"}`, `{"facts":["os","disks"],"known_hosts":"keys"}`},
 	} {
 		for _, params := range list {
 			if v := runners.Catalogue().ValidateParameters(action, json.RawMessage(params)); len(v) > 0 {
@@ -90,7 +141,7 @@ func TestViolations(t *testing.T) {
 		want           []string // pointer keyword
 	}{
 		{"verify.nothing", `{}`, []string{" known"}},
-		{"ansible.playbook.run", `{}`, []string{" known"}},
+		{"helm.release.apply", `{}`, []string{" known"}},
 		{"verify.tcp.connect", ``, []string{" required"}},
 		{"verify.tcp.connect", `null`, []string{" type"}},
 		{"verify.tcp.connect", `[`, []string{" type"}},
@@ -116,6 +167,25 @@ func TestViolations(t *testing.T) {
 		{"verify.http.endpoint", `{"expect":[{"name":"a","header":{"name":"A","equals":"a","contains":"b"}}]}`, []string{"/expect/0/header maxProperties"}},
 		{"verify.http.endpoint", `{"deadline_seconds":1e9999999,"stable_successes":1e-9999999,"expect":[{"name":"a","json":{"pointer":"","equals":-1e99999999}}]}`, []string{"/deadline_seconds number", "/expect/0/json/equals number", "/stable_successes number"}},
 		{"verify.http.endpoint", `{"deadline_seconds":0e99999999,` + one + `}`, []string{"/deadline_seconds number"}},
+		{"verify.custom.probe", `{}`, []string{" required"}},
+		{"verify.custom.probe", `{"probe":"t0psecret x","name":" ","expect":[],"address":"10.0.0.1"}`, []string{"/address additionalProperties", "/expect additionalProperties", "/name pattern", "/probe pattern"}},
+		{"verify.custom.probe", `{"probe":"p","parameters":[1]}`, []string{"/parameters type"}},
+		{"verify.custom.probe", `{"probe":"p","parameters":{"a-b":1}}`, []string{"/parameters/a-b propertyNames"}},
+		{"verify.custom.probe", `{"probe":"p","parameters":{"a":1e999}}`, []string{"/parameters/a number"}},
+		{"verify.custom.probe", `{"probe":"p","host_keys_ref":"a","known_hosts":"b"}`, []string{" not"}},
+		{"verify.custom.probe", `{"probe":"p","timeout_seconds":301,"connect_timeout_seconds":0.5}`, []string{"/connect_timeout_seconds minimum", "/timeout_seconds maximum"}},
+		{"verify.resource.capability", `{"probe":"p"}`, []string{" required", "/probe additionalProperties"}},
+		{"verify.resource.capability", `{"capability":"c","parameters":{}}`, []string{"/parameters additionalProperties"}},
+		{"ansible.playbook.run", `{"package":"web@1.0","playbook":"/etc/site.yml"}`, []string{"/package pattern", "/playbook pattern"}},
+		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","connection":"winrm","forks":0,"become_user":"app","extra_vars":{}}`, []string{" dependentRequired", "/connection enum", "/extra_vars additionalProperties", "/forks minimum"}},
+		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","variables":{"a/b":1}}`, []string{"/variables/a~1b propertyNames"}},
+		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","limit":["a","a"]}`, []string{"/limit uniqueItems"}},
+		{"ansible.role.run", `{"package":"` + webPackage + `","role":"../x"}`, []string{"/role pattern"}},
+		{"ssh.command.run", `{"template":"df"}`, []string{" anyOf"}},
+		{"ssh.command.run", `{"template":"df","host_keys_ref":"a","known_hosts":"b"}`, []string{" oneOf"}},
+		{"ssh.command.run", `{"command":"rm -rf /","host_keys_ref":"a"}`, []string{" required", "/command additionalProperties"}},
+		{"ssh.command.run", `{"template":"df","arguments":{"a":["x"]},"jump":["a","b","c","d"],"host_keys_ref":"a"}`, []string{"/arguments/a type", "/jump maxItems"}},
+		{"ssh.system.fact.collect", `{"facts":["t0psecret"],"host_keys_ref":"a"}`, []string{"/facts/0 enum"}},
 		{"verify.postgres.ready", `{"expect":[{"name":"t0psecret\u0000","mode":"standby"}]}`, []string{"/expect/0/mode enum", "/expect/0/name pattern"}},
 	}
 	for _, tc := range tests {
@@ -129,42 +199,5 @@ func TestViolations(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tc.action, tc.params, diff)
 		}
-	}
-}
-
-func TestTargets(t *testing.T) {
-	one := []runners.Resource{{ID: "a", Address: "a.test"}}
-	two := append(one, runners.Resource{ID: "b", Address: "b.test", Port: 8080})
-	tests := []struct {
-		name, action, params string
-		resources            []runners.Resource
-		want                 []runners.Target
-		violations           []string
-	}{
-		{"default port of http", "verify.http.endpoint", `{}`, one, []runners.Target{{ResourceID: "a", Host: "a.test", Port: 80}}, nil},
-		{"default port of https", "verify.http.endpoint", `{"scheme":"https"}`, one, []runners.Target{{ResourceID: "a", Host: "a.test", Port: 443}}, nil},
-		{"default port of postgres", "verify.postgres.ready", ``, one, []runners.Target{{ResourceID: "a", Host: "a.test", Port: 5432}}, nil},
-		{"tcp has none", "verify.tcp.connect", `{}`, one, nil, []string{"/target/resources/0/binding/port"}},
-		{"named", "verify.tcp.connect", `{"resource_id":"b"}`, two, []runners.Target{{ResourceID: "b", Host: "b.test", Port: 8080}}, nil},
-		{"not named", "verify.tcp.connect", `{}`, two, nil, []string{"/inputs/parameters/resource_id"}},
-		{"unknown", "verify.tcp.connect", `{"resource_id":"c"}`, two, nil, []string{"/inputs/parameters/resource_id"}},
-		{"no address", "verify.tcp.connect", `{}`, []runners.Resource{{ID: "a", Port: 1}}, nil, []string{"/target/resources/0/binding/address"}},
-		{"port out of range", "verify.tcp.connect", `{}`, []runners.Resource{{ID: "a", Address: "a", Port: 65536}}, nil, []string{"/target/resources/0/binding/port"}},
-		{"extension", "verify.x.mine", `{}`, []runners.Resource{{ID: "a"}, {ID: "b", Address: "b", Port: 1}}, []runners.Target{{ResourceID: "b", Host: "b", Port: 1}}, nil},
-	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
-			got, violations := runners.Targets(tc.action, json.RawMessage(tc.params), tc.resources)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("targets (-want +got):\n%s", diff)
-			}
-			var pointers []string
-			for _, v := range violations {
-				pointers = append(pointers, v.Pointer)
-			}
-			if diff := cmp.Diff(tc.violations, pointers); diff != "" {
-				t.Errorf("violations (-want +got):\n%s", diff)
-			}
-		})
 	}
 }

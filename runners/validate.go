@@ -69,8 +69,19 @@ func (c *Catalog) ValidateParameters(action string, params json.RawMessage) []Vi
 func flatten(e *jsonschema.ValidationError, out []Violation) []Violation {
 	pointer := pointerOf(e.InstanceLocation)
 	switch k := e.ErrorKind.(type) {
-	case *kind.AnyOf, *kind.OneOf:
+	case *kind.AnyOf:
 		return append(out, Violation{pointer, "anyOf", choiceMessage(e)})
+	case *kind.OneOf:
+		if len(k.Subschemas) > 0 {
+			return append(out, Violation{pointer, "oneOf", "has more than one of the forms that exclude one another: see the action's schema"})
+		}
+		return append(out, Violation{pointer, "anyOf", choiceMessage(e)})
+	case *kind.PropertyNames:
+		at := pointer + "/" + escapePointer(k.Property)
+		for _, cause := range e.Causes {
+			out = append(out, Violation{at, "propertyNames", "the name of this field " + message(cause.ErrorKind)})
+		}
+		return out
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
 			out = append(out, Violation{pointer + "/" + escapePointer(name), "additionalProperties", "unknown field"})
@@ -104,7 +115,8 @@ func choiceMessage(e *jsonschema.ValidationError) string {
 }
 
 func keywordOf(k jsonschema.ErrorKind) string {
-	if _, ok := k.(*kind.FalseSchema); ok {
+	switch k.(type) {
+	case *kind.FalseSchema, *kind.Not:
 		return "not"
 	}
 	if path := k.KeywordPath(); len(path) > 0 {
@@ -121,6 +133,12 @@ func message(k jsonschema.ErrorKind) string {
 		return "must be of type " + strings.Join(k.Want, " or ")
 	case *kind.FalseSchema:
 		return "is not allowed here"
+	case *kind.Not:
+		return "has fields that exclude one another: see the action's schema"
+	case *kind.DependentRequired:
+		return fmt.Sprintf("with field %q it also needs: %s", k.Prop, strings.Join(k.Missing, ", "))
+	case *kind.UniqueItems:
+		return "must not hold the same entry twice"
 	case *kind.Enum:
 		return "must be one of " + list(k.Want)
 	case *kind.Const:

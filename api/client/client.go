@@ -97,6 +97,7 @@ type call struct {
 	query  url.Values
 	header http.Header
 	body   []byte
+	file   *File // in place of body; such a call is never repeated
 	// contentType goes with body; empty for application/json.
 	contentType string
 	accept      string
@@ -156,6 +157,9 @@ func (c *Client) send(ctx context.Context, k *call) (*http.Response, error) {
 	}
 	if k.body != nil {
 		req.Header.Set("Content-Type", contentType(k.contentType))
+	}
+	if k.file != nil {
+		k.file.attach(req)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

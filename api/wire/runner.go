@@ -291,7 +291,8 @@ type PolicyFact struct {
 	BundleDigest string   `json:"bundle_digest"`
 	InputDigest  string   `json:"input_digest"`
 	Rules        []string `json:"rules,omitempty"`
-	Reasons      []string `json:"reasons,omitempty"` // codes
+	Reasons      []string `json:"reasons,omitempty"`    // codes
+	Privileges   []string `json:"privileges,omitempty"` // sudo, destructive, elevated: what the job may use beyond others
 }
 
 // ReapedFact is what could be proved of the process tree.

@@ -77,7 +77,7 @@ func channels(t *testing.T) []*channel {
 		{Key: "heartbeats", Address: "execution.heartbeats", Title: "Heartbeats", Description: "Heartbeats of attempts. The key is the attempt's id."},
 		{Key: "runners", Address: "execution.runners", Title: "Runners", Description: "Streams of runners. The key is the runner's id."},
 		{Key: "callbacks", Address: "execution.callbacks", Title: "Callbacks", Description: "Streams of callbacks, keyed by the attempt's id, and of endpoints, keyed by their names."},
-		{Key: "audit", Address: "execution.audit", Title: "Audit", Description: "Streams of reads, tokens, enrolments, the service and the forwarder. The key is the token's or the enrolment's id, the replica, service, or the key that was parked."},
+		{Key: "audit", Address: "execution.audit", Title: "Audit", Description: "Streams of reads, tokens, enrolments, packages, the service and the forwarder. The key is the token's or the enrolment's id, the replica, the package's digest, service, or the key that was parked."},
 	}
 	catalogue := readCatalogue(t)
 	for _, ref := range schemas.All() {
@@ -102,7 +102,7 @@ func topicOf(t *testing.T, eventType, stream string) string {
 		return "execution.runners"
 	case slices.Contains([]string{"callback", "endpoint"}, kind):
 		return "execution.callbacks"
-	case slices.Contains([]string{"access", "token", "enrolment", "service", "forwarder"}, kind):
+	case slices.Contains([]string{"access", "token", "enrolment", "package", "service", "forwarder"}, kind):
 		return "execution.audit"
 	}
 	t.Fatalf("the stream %q of %s belongs to no topic", stream, eventType)

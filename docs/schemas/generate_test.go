@@ -30,7 +30,7 @@ var (
 	closed = set(`Access.object ArtifactCreated.sensitivity ArtifactCreated.storage Created.job_type EndpointStopped.cause
 		Ended.bundle_state Ended.category Ended.side_effects EvidenceRecorded.result EvidenceRecorded.type ForwarderParked.reason LeaseExpired.cause
 		LeaseReleased.reason LogStored.stream
-		PolicyDecided.at PolicyDecided.verdict Principal.kind ProcessTreeReaped.method ScanFailed.reason ScrubFailed.problem
+		PolicyDecided.at PolicyDecided.verdict PrivilegesGranted.at PrivilegesGranted.privileges Principal.kind ProcessTreeReaped.method ScanFailed.reason ScrubFailed.problem
 		Sealed.state SecretTokenIssued.purpose ServiceResumed.reason Started.isolation StopRequested.reason StopSummary.proof
 		TokenCreated.role`)
 	// open fields take others beside those that their row names.

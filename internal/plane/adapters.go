@@ -41,6 +41,9 @@ func (h health) Checks(ctx context.Context) map[string]wire.Check {
 	if err == nil {
 		h.checkDelivery(ctx, out)
 	}
+	if c := h.p.policy.check(); c.Status != "ok" {
+		out["policy"] = c
+	}
 	if h.p.keys.others.Load() > 0 {
 		out["fingerprint_keys"] = wire.Check{Status: "degraded", Detail: "another replica uses another fingerprint key; bundles of jobs with secrets are quarantined until all have the same --fingerprint-key-file"}
 	}

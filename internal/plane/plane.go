@@ -52,12 +52,15 @@ type Config struct {
 	DatabaseURL string
 	MaxConns    int32 // 0: four for each core
 	Objects     objects.Config
-	Policy      *policy.Bundle
-	Profile     domain.Profile
-	Limits      domain.ControlLimits
-	Modules     []string // empty: all
-	Listen      string   // address of the API, such as 127.0.0.1:8080; port 0 takes a free one
-	MaxQueue    int
+	Policy      *policy.Bundle // that this replica starts with
+	// PolicyIsDefault says that nobody chose Policy: what an operator once made the
+	// active bundle comes before it.
+	PolicyIsDefault bool
+	Profile         domain.Profile
+	Limits          domain.ControlLimits
+	Modules         []string // empty: all
+	Listen          string   // address of the API, such as 127.0.0.1:8080; port 0 takes a free one
+	MaxQueue        int
 	// ScrubRound is how often every stored object is looked at, 0 for a week,
 	// negative for never; ScrubBytes bounds what is read for it, a second, 0 for
 	// 16 MiB.
@@ -69,8 +72,11 @@ type Config struct {
 	Keys      *commands.FingerprintKeys
 	ScanLimit time.Duration
 	Delivery  Delivery
-	Migrate   bool // apply pending migrations at start; otherwise refuse to start with them
-	Log       *slog.Logger
+	// InputPlaces are where jobs may name objects by s3://, such as s3://bucket/folder/;
+	// empty: the folder inputs/ of the service's bucket.
+	InputPlaces []string
+	Migrate     bool // apply pending migrations at start; otherwise refuse to start with them
+	Log         *slog.Logger
 	// Sink, if not nil, is told every append of this replica after it committed.
 	Sink func([]eventstore.Event)
 	// WrapStore, if not nil, stands between commands and the store: for tests that
@@ -99,6 +105,8 @@ type Plane struct {
 	sealer   *artifacts.Sealer
 	scrubber *artifacts.Scrubber
 	keys     *keyWatch
+	places   *artifacts.InputPlaces
+	policy   activePolicy
 	results  *catchup.Runner
 	// forwarder and callbacks are nil where nothing is configured for them.
 	forwarder *forwarder.Forwarder
@@ -192,8 +200,16 @@ func (p *Plane) assemble() error {
 	if p.WrapStore != nil {
 		store = p.WrapStore(store)
 	}
-	active := func() *policy.Bundle { return p.Policy }
+	p.policy.bundle.Store(p.Policy)
+	active := p.policy.get
+	if err := p.openInputs(); err != nil {
+		return err
+	}
 	p.Commands = commands.New(commands.Config{
+		Inputs: p.Reads, Objects: p.places,
+		Bundle: func(ctx context.Context, digest string) (*policy.Bundle, error) {
+			return p.Policies.Bundle(ctx, digest)
+		},
 		Store: store, Index: commands.NewIndex(p.Reads), Policy: active, Actions: runners.Catalogue(), Profile: p.Profile,
 		Limits: p.Limits, StorageBase: p.Bucket.URI(""), Replica: p.holder, MaxQueue: p.MaxQueue, Log: p.Log,
 		Prints: p.Reads, Keys: p.Keys, Endpoint: p.Delivery.Endpoints.Has,
@@ -216,6 +232,7 @@ func (p *Plane) assemble() error {
 		Followers: p.Follow, Reads: p.Reads, Streams: store, Feed: p.Store, Policies: p.Policies, Health: health{p},
 		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
 	}
+	p.inputsAPI(&c)
 	p.deliveryAPI(&c)
 	p.api = api.New(c)
 	return nil
@@ -248,6 +265,9 @@ func (p *Plane) Close() {
 	}
 	if p.Bucket != nil {
 		p.Bucket.Close()
+	}
+	if p.places != nil {
+		p.places.Close()
 	}
 	if p.Pool != nil {
 		p.Pool.Close()
@@ -286,7 +306,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	start("listener", p.feed.Run)
 	start("dispatch", p.Dispatch.Run)
 	start("fingerprint keys", p.keys.run)
-	start("policy", p.announcePolicy)
+	start("policy", p.runPolicy)
 	if slices.Contains(p.Modules, ModuleDispatcher) {
 		start("sweeper", p.Dispatch.Sweep)
 	}
@@ -324,29 +344,4 @@ func (p *Plane) serve(ctx context.Context) error {
 		err = errors.Join(err, serr)
 	}
 	return err
-}
-
-// announcePolicy keeps the bundle in object storage and records that it decides,
-// again and again until both are done.
-func (p *Plane) announcePolicy(ctx context.Context) error {
-	wait := 100 * time.Millisecond
-	for {
-		err := p.Bucket.EnsureBucket(ctx)
-		if err == nil {
-			err = p.Policies.Keep(ctx, p.Policy)
-		}
-		if err == nil {
-			err = p.Commands.ActivatePolicy(ctx, p.Policy.Digest())
-		}
-		if err == nil || ctx.Err() != nil {
-			return nil
-		}
-		p.Log.WarnContext(ctx, "the policy bundle is not kept yet; trying again", "error", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-			wait = min(2*wait, 5*time.Second)
-		}
-	}
 }

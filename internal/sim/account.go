@@ -172,17 +172,32 @@ func (a *account) held(e eventstore.Event, d domain.Event) {
 		a.bad("I4", "%s was salvaged at %s from epoch %d: live %v, until %s, epoch %d", e.Type, e.Time, epoch, a.live, a.salvage, a.lastEpoch)
 	case !salvaged && (!a.live || epoch != a.epoch || j.r.id != a.holder):
 		a.bad("I4", "%s was written by runner %d at epoch %d: live %v, epoch %d", e.Type, j.r.n, epoch, a.live, a.epoch)
-	case !salvaged && !e.Time.Before(a.dies(e.Time)) && !a.o.away(e.Time):
+	case !salvaged && !e.Time.Before(a.dies(e.Time)) && !a.o.inDoubt(e.Time):
 		a.bad("I4", "%s was taken at %s under a lease that died at %s", e.Type, e.Time, a.dies(e.Time))
 	}
 }
 
-// away reports whether whoever decided this may have seen the service away: then
-// no lease is dead. A replica that stood still between reading the last sweep and
-// deciding may see so late; that harms nobody, since the ledger still has the lease.
-func (o *observer) away(at time.Time) bool {
-	return !o.w.swept.IsZero() && at.Sub(o.w.swept) > domain.AwayAfter-time.Second || o.w.Faults.has(ClockJumps|SlowReplicas)
+// inDoubt reports whether whoever decided this at a moment of the database's clock may
+// have known of no sweep of the last domain.DoubtAfter: then no lease is dead, and a
+// runner may write until a lease_expired is stored. No event says so where the gap ends
+// before it counts as an absence; the sweeps do. A replica that stood still between
+// reading the last sweep and deciding may doubt so late; that harms nobody, since the
+// ledger still has the lease.
+func (o *observer) inDoubt(at time.Time) bool {
+	if o.w.Faults.has(ClockJumps|SlowReplicas) || !o.w.wentOn.IsZero() && time.Since(o.w.wentOn) < knownSweep {
+		return true
+	}
+	for _, s := range slices.Backward(o.w.sweeps) {
+		if !s.After(at.Add(-knownSweep)) {
+			return at.Sub(s) > domain.DoubtAfter
+		}
+	}
+	return false // who knows of no sweep at all has no doubt
 }
+
+// knownSweep is how old what a replica that works knows of the sweeps may be: a second,
+// as package commands has it, and what a decision takes.
+const knownSweep = 2 * time.Second
 
 // dies is when the lease runs out, by what the ledger says. A return of the
 // service that was recorded while a command was on its way need not be known to it.
@@ -259,8 +274,8 @@ func (a *account) timedOut(e eventstore.Event, d domain.LeaseExpired) {
 	if a.o.w.Faults.has(ClockJumps) {
 		return
 	}
-	if swept := a.o.w.swept; !swept.IsZero() && e.Time.Sub(swept) > domain.AwayAfter {
-		a.bad("I4", "the lease expired (%s) at %s, while the service was away: the last sweep was at %s", d.Cause, e.Time, swept)
+	if swept := a.o.w.swept; !swept.IsZero() && e.Time.Sub(swept) > domain.DoubtAfter {
+		a.bad("I4", "the lease expired (%s) at %s, while the service may have been away: the last sweep was at %s", d.Cause, e.Time, swept)
 	}
 	if d.Cause != "lease_timeout" || a.job == nil {
 		return
@@ -279,15 +294,15 @@ func (a *account) living(e eventstore.Event, d domain.LeaseExpired) {
 	}
 	least := a.term()
 	if a.o.w.Faults.has(ClockJumps) {
-		least -= clockStep
+		least -= max(clockStep, a.o.w.unnoticed(a.job.ackSent))
 	}
 	if heard := time.Since(a.job.ackSent); heard < least {
 		a.bad("I4", "the lease expired (%s), and its runner had a report acknowledged that it sent %s before", d.Cause, heard)
 	}
 }
 
-// clockStep is how far the database's clock may jump unnoticed, as package dispatch
-// has it. It is less than what lies between a runner's fence and its lease.
+// clockStep is how far the database's clock may jump unnoticed each time, as package
+// dispatch has it. It is less than what lies between a runner's fence and its lease.
 const clockStep = 5 * time.Second
 
 // maxUploads is how many upload leases an upload may last, as the domain has it.
@@ -305,8 +320,8 @@ func (a *account) inTime(e eventstore.Event, due time.Time, term time.Duration, 
 		}
 	}
 	late := e.Time.Sub(due)
-	if late > sweepMost && time.Since(a.o.w.disturbed) > late+takeover {
-		a.bad("I15", "%s came %s after it was due, and nothing was in its way for %s", what, late, time.Since(a.o.w.disturbed))
+	if quiet := a.o.w.undisturbed(); late > sweepMost && quiet > late+takeover {
+		a.bad("I15", "%s came %s after it was due, and nothing was in its way for %s", what, late, quiet)
 	}
 }
 

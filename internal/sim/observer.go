@@ -202,6 +202,7 @@ func (o *observer) observe(events []eventstore.Event) {
 				o.w.count("resumed", d.Reason)
 				o.cameBack(e, d)
 				o.resumed = append(o.resumed, e.Time)
+				o.w.unswept = 0
 			}
 		}
 	}
@@ -232,7 +233,7 @@ func (o *observer) cameBack(e eventstore.Event, d domain.ServiceResumed) {
 				over++
 			}
 		}
-		if over < massLeast && !o.w.disturbed.After(time.Now().Add(-takeover)) {
+		if over < massLeast && o.w.undisturbed() >= takeover {
 			o.note("I4", domain.AttemptID{}, "the service gave all runners a fresh term, and %d leases were over", over)
 		}
 	default:

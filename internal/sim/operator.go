@@ -258,9 +258,7 @@ func (w *World) jumps() {
 				what = "clock_jump_back"
 			}
 			w.count("fault", what)
-			w.jump += by
-			w.jumped = time.Now()
-			w.disturb()
+			w.jumpBy(by)
 		})
 	}
 }

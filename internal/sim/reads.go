@@ -286,7 +286,7 @@ func (d reads) NoteSweep(ctx context.Context, _ string) error {
 	if err := d.ask(ctx, "note"); err != nil {
 		return err
 	}
-	d.w.noteSweep()
+	d.w.noteSweep(holder(ctx))
 	return nil
 }
 

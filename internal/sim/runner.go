@@ -300,6 +300,7 @@ func (r *runner) restart() {
 			r.leave()
 			return
 		}
+		r.life++ // it takes its jobs over only now: answers to what they began before are not for them
 		for _, j := range slices.Clone(r.jobs) {
 			j.restarted()
 		}
@@ -330,6 +331,9 @@ func (r *runner) pause(machine bool) {
 // resume lets an agent or a machine go on. Shims look at their clock first.
 func (r *runner) resume(machine bool) {
 	if machine {
+		if !r.frozen { // two pauses at once: the first one's end was the end
+			return
+		}
 		r.frozen = false
 		for _, j := range slices.Clone(r.jobs) {
 			if j.running && !j.fenced() {

@@ -51,11 +51,7 @@ func (s *Script) Sweeps(on bool) { s.w.stalled = !on; s.w.disturb() }
 func (s *Script) Database(up bool) { s.w.storeAway = !up; s.w.disturb() }
 
 // Clock sets the database's clock forward, or back.
-func (s *Script) Clock(by time.Duration) {
-	s.w.jump += by
-	s.w.jumped = time.Now()
-	s.w.disturb()
-}
+func (s *Script) Clock(by time.Duration) { s.w.jumpBy(by) }
 
 // Network cuts the runner off, or lets it reach the service again.
 func (s *Script) Network(on bool) { s.w.runners[0].cut = cut{!on, !on} }

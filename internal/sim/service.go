@@ -51,7 +51,7 @@ func (w *World) boot(r *replica) {
 	r.svc = commands.New(c)
 	d := dispatch.New(dispatch.Config{
 		Commands: r.svc, Reads: reads, Feed: feed{w, w.mem}, Policy: policy.BuiltinDev, Profile: w.profile(),
-		Leases: rowLeases{w}, Holder: fmt.Sprintf("replica %d, life %d", r.n, r.life),
+		Leases: rowLeases{w}, Holder: holderName(r.n, r.life),
 	})
 	r.dispatch = d
 	key := mix(w.Seed, name("replica"), uint64(r.n), uint64(r.life))
@@ -65,6 +65,16 @@ func (w *World) boot(r *replica) {
 	loop(1, d.Run)
 	loop(2, d.Sweep)
 	loop(3, func(ctx context.Context) error { w.seal(ctx, r, mix(key, 4)); return nil })
+}
+
+func holderName(n, life int) string { return fmt.Sprintf("replica %d, life %d", n, life) }
+
+// holder names the replica's life that carries a call.
+func holder(ctx context.Context) string {
+	if t, ok := ctx.Value(taskKey{}).(*task); ok && t.replica != nil {
+		return holderName(t.replica.n, t.life)
+	}
+	return ""
 }
 
 // kill ends a replica at whatever step it is in.
@@ -94,6 +104,9 @@ func (w *World) pause(r *replica, on bool) {
 	r.paused = on
 	held := r.held
 	r.held = nil
+	if !on {
+		w.wentOn = time.Now()
+	}
 	for i, f := range held {
 		w.loop.plan(time.Now(), mix(w.Seed, name("goes on"), uint64(r.n), uint64(i), uint64(time.Since(w.start))), f)
 	}
@@ -153,7 +166,7 @@ func (w *World) sealOne(r *replica, key uint64, id domain.AttemptID) {
 			return domain.Seal{Sealed: sealed}, err
 		})
 		w.count("seal", word(err))
-		if r.life != life {
+		if r.life != life || w.over { // at the end of a run all tasks end at once, and not one by one
 			return
 		}
 		delete(r.sealing, id)

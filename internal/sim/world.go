@@ -36,15 +36,18 @@ type World struct {
 	// several may read it at once.
 	seen      map[uuid.UUID]time.Time // runners
 	rowLeases map[string]rowLease
-	swept     time.Time // by the database's clock
+	swept     time.Time   // by the database's clock
+	sweeps    []time.Time // every value that swept had
 
-	sweptReal   time.Time     // the same, by the world's clock
+	wentOn      time.Time     // when a replica that had been stopped last went on
 	jump        time.Duration // of the database's clock
 	jumped      time.Time     // when it jumped last
-	disturbed   time.Time     // when the service last could not work as it should
-	endless     bool          // no job ends by itself
-	calm        bool          // no new faults
-	over        bool          // the run has ended
+	unswept     time.Duration // how far it jumped since the last sweep, or since the service said so
+	missed      []missedJump
+	sweeper     string // who swept last: a replica's life
+	endless     bool   // no job ends by itself
+	calm        bool   // no new faults
+	over        bool   // the run has ended
 	storeAway   bool
 	storm       bool
 	stalled     bool
@@ -52,9 +55,10 @@ type World struct {
 	objectsAway bool
 	apiAway     bool // no runner reaches any replica
 
-	mu     sync.Mutex
-	counts map[string]map[string]int // guarded by mu
-	cancel map[*task]func()          // guarded by mu
+	mu        sync.Mutex
+	disturbed time.Time                 // when the service last could not work as it should; guarded by mu
+	counts    map[string]map[string]int // guarded by mu
+	cancel    map[*task]func()          // guarded by mu
 }
 
 // Report is what came of a run.
@@ -126,16 +130,69 @@ func (w *World) dbNow() time.Time {
 
 // disturb notes that the service cannot work as it should now: what is late is not
 // held against it.
-func (w *World) disturb() { w.disturbed = time.Now() }
+func (w *World) disturb() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disturbed = time.Now()
+}
 
-// noteSweep is a sweep's mark in the database.
-func (w *World) noteSweep() { w.swept, w.sweptReal = w.dbNow(), time.Now() }
+// undisturbed is for how long the service could work as it should.
+func (w *World) undisturbed() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(w.disturbed)
+}
+
+// missedJump is a jump of the database's clock that a sweep did not take for one.
+type missedJump struct {
+	swept time.Time // by the world's clock
+	by    time.Duration
+}
+
+// jumpBy makes the database's clock jump.
+func (w *World) jumpBy(by time.Duration) {
+	w.jump += by
+	w.jumped = time.Now()
+	w.unswept += by
+	w.disturb()
+}
+
+// noteSweep is a sweep's mark in the database. A small jump is none to a sweeper. One
+// that did not sweep before has nothing to compare the clock with: to it a jump and the
+// time in which nobody swept are one, and it says nothing if both together are too short
+// to count as an absence.
+func (w *World) noteSweep(sweeper string) {
+	w.swept = w.dbNow()
+	w.sweeps = append(w.sweeps, w.swept)
+	if w.unswept > 0 && (w.unswept <= clockStep || sweeper != w.sweeper && w.unswept < domain.AwayAfter) {
+		w.missed = append(w.missed, missedJump{time.Now(), w.unswept})
+	}
+	w.sweeper, w.unswept = sweeper, 0
+}
+
+// unnoticed is how far the database's clock jumped since a moment without the service
+// saying so, all together.
+func (w *World) unnoticed(since time.Time) time.Duration {
+	by := max(0, w.unswept)
+	for _, m := range w.missed {
+		if m.swept.After(since) {
+			by += m.by
+		}
+	}
+	return by
+}
 
 // bound is how long everything may take to end once nothing goes wrong any more:
 // waiting, running, stopping, losing the lease, and the salvage and upload windows.
+// Where few may wait at a time and nobody takes work, the others are submitted one
+// queue timeout later each.
 func (w *World) bound() time.Duration {
 	p := w.profile()
-	return 10*time.Minute + 6*time.Minute + 2*p.Lease("verification") + time.Minute + p.Salvage + 2*p.Upload + 5*time.Minute
+	waits := 1
+	if w.Faults.has(QueueLimit) {
+		waits += w.Attempts / queueLimit
+	}
+	return time.Duration(waits)*10*time.Minute + 6*time.Minute + 2*p.Lease("verification") + time.Minute + p.Salvage + 2*p.Upload + 5*time.Minute
 }
 
 // Run carries out one run. It must be called in a bubble of testing/synctest.

@@ -118,7 +118,7 @@ func KeyOf(stream string) string {
 		return stream
 	}
 	switch kind {
-	case "attempt", "bundle", "runner", "token", "enrolment", "operation", "endpoint":
+	case "attempt", "bundle", "runner", "token", "enrolment", "operation", "package", "endpoint":
 		return rest
 	case "callback", "access", "forwarder": // callback/<endpoint>/<attempt>, access/<day>/<replica>, forwarder/<topic>/<key>
 		if _, last, ok := strings.Cut(rest, "/"); ok {
