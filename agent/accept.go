@@ -58,14 +58,16 @@ func (at *attempt) prepare() (reason string, err error) {
 	if _, ok := at.agent.config.Executors[at.spec.JobType]; !ok {
 		return releaseDeclined, fmt.Errorf("no executor for job type %s here", at.spec.JobType)
 	}
-	level, ok := at.agent.config.isolationFor(at.offer.Isolation)
-	if !ok {
+	if len(at.agent.config.isolationFor(at.offer.Isolation)) == 0 {
 		return releaseDeclined, fmt.Errorf("isolation %s cannot be given here", at.offer.Isolation)
 	}
-	at.journal.Isolation = level
 	if err := at.fetchPolicy(); err != nil {
 		return releasePolicy, err
 	}
+	if at.box, err = at.shutIn(); err != nil {
+		return releaseDeclined, err
+	}
+	at.journal.Isolation = at.box.Level
 	if err := at.startSending(); err != nil {
 		return releaseDeclined, err
 	}

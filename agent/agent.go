@@ -36,6 +36,7 @@ type Agent struct {
 	privateErr error
 	sealing    sync.Mutex // one large secret artifact in memory at a time
 
+	cache     *packageCache
 	spooled   account
 	meters    *meters
 	slotFreed chan struct{} // a token when more or less can be asked for than before
@@ -115,11 +116,14 @@ func New(c Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	if err := c.findIsolation(context.Background()); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up the runner: %w", err), lock.Close())
+	}
 	a := &Agent{
 		config: c, lock: lock, cred: cred, slots: c.Slots, flush: time.Second,
 		attempts: map[domain.LeaseID]*attempt{}, slotFreed: make(chan struct{}, 1),
 		changed: make(chan struct{}, 1), fatal: make(chan error, 1), quiet: make(chan struct{}),
-		meters: newMeters(), vault: client, masks: masks, revokes: map[domain.AttemptID]bool{},
+		meters: newMeters(), cache: newPackageCache(&c), vault: client, masks: masks, revokes: map[domain.AttemptID]bool{},
 	}
 	a.private, a.privateErr = secretdir.Open(c.secretBases, cred.RunnerID.String(), ownerOf(c.Credential))
 	a.spooled.limit, a.spooled.crossed = c.SpoolTotal*8/10, a.slotFreed
@@ -172,6 +176,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.clearSecrets()
 	if err := removeTree(a.policyDir()); err != nil {
 		a.config.Log.Warn("the cache of policy bundles is not emptied", "error", err)
+	}
+	if err := a.cache.load(a.config.Credential != nil); err != nil {
+		return err
 	}
 	if err := a.enter(ctx); err != nil {
 		if ctx.Err() != nil || a.life.Err() != nil {

@@ -28,6 +28,8 @@ type attempt struct {
 	journal *journal
 	lease   Lease
 	secrets secrets
+	given   given
+	box     shim.Isolation // what its executor runs in
 	mask    *masker.Set
 	clock   func() isolation.BootTime
 

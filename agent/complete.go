@@ -194,10 +194,13 @@ func (at *attempt) environment() json.RawMessage {
 		PolicyDigest string            `json:"policy_digest"`
 		Clocks       domain.Clocks     `json:"clocks"`
 		Secrets      []readSecret      `json:"secrets,omitempty"`
+		Inputs       []givenFile       `json:"inputs,omitempty"`
+		Packages     []givenFile       `json:"packages,omitempty"`
 	}{
 		Agent:    agentPart{c.Name, c.Version, c.BinarySHA256, c.Host},
 		Executor: c.Executors[at.journal.JobType].SHA256, Tools: c.Tools, Isolation: at.journal.Isolation,
 		PolicyDigest: at.journal.PolicyDigest, Clocks: at.journal.Clocks,
+		Inputs: at.given.digests, Packages: at.given.pinned,
 	}
 	at.mu.Lock()
 	env.Applied = at.applied
@@ -209,7 +212,7 @@ func (at *attempt) environment() json.RawMessage {
 	const limit = 16 << 10
 	if err == nil && len(b) > limit {
 		// The ledger has the references.
-		env.Tools, env.Secrets = map[string]string{"omitted": "the list of tools is too long"}, nil
+		env.Tools, env.Secrets, env.Inputs = map[string]string{"omitted": "the list of tools is too long"}, nil, nil
 		b, err = json.Marshal(env)
 	}
 	if err != nil || len(b) > limit {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
@@ -47,6 +48,9 @@ func (at *attempt) endingOf(r shim.Result) ending {
 		e.own = true
 		e.result, e.category = string(c.Result), domain.Category(c.RecommendedCategory)
 		e.text = c.Message
+	case r.Reason == shim.ReasonDisk:
+		e.result = string(domain.CodeStorageUnavailable)
+		e.text = fmt.Sprintf("its work, output and temporary folder took more than %d bytes, the most that a %s may have", at.box.Disk, at.box.Level)
 	case r.Reason == shim.ReasonShimLost:
 		e.result = string(executor.ExecutorCrashed)
 	case at.stop != nil:

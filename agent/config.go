@@ -52,10 +52,23 @@ type Config struct {
 	Tools        map[string]string
 	// Executors maps a job type to the command that does its jobs.
 	Executors map[string]Executor
-	// Isolation lists the levels that can be given; empty means what the shim
-	// can apply. A level that it cannot apply is an error: nothing is promised
+	// Isolation lists the levels that are given; empty means all that work here,
+	// which New tries. A level that does not work is an error: nothing is promised
 	// that is not done.
 	Isolation []string
+	// Engines are the isolation engines to try, in order of preference, by name or
+	// as name=path; empty: isolation.DefaultEngines.
+	Engines []string
+	// RootFS maps the name of a root file system, as images in policy give it, to
+	// its absolute folder, which is never written.
+	RootFS map[string]string
+	// ReadOnly are further absolute paths that executors in a sandbox or container
+	// see, such as a folder that ansible is installed in.
+	ReadOnly []string
+	// SandboxDisk bounds the work, output and temporary folder of an attempt in a
+	// sandbox or container, together, and SandboxScratch its /tmp and /dev/shm, each.
+	// In bytes; 0 is the default.
+	SandboxDisk, SandboxScratch int64
 
 	// Shim is the command that runs shim.Main.
 	Shim       []string
@@ -69,6 +82,8 @@ type Config struct {
 	// DrainLimit is how long running attempts may go on after Run's ctx ended;
 	// then they are ended. 0 is the default.
 	DrainLimit time.Duration
+	// Fetch bounds the input artifacts and packages that attempts are given.
+	Fetch FetchLimits
 	// Vault is where secrets are read, and how this agent logs in; nil: a job that
 	// names secrets is refused.
 	Vault *vault.Config
@@ -78,8 +93,10 @@ type Config struct {
 	Log     *slog.Logger // nil: slog.Default
 
 	// For tests: the launcher of executors and the boot-time clock.
-	launch  launcher
-	bootNow func() isolation.BootTime
+	launch     launcher
+	fakeLaunch bool             // launch is a test's
+	boxes      []shim.Isolation // the engines that work
+	bootNow    func() isolation.BootTime
 	// Writing to a spool's file, and how full the disk is.
 	writeSpool func(f *os.File, b []byte, off int64) (int, error)
 	statfs     func(dir string) (free, size int64, err error)
@@ -111,20 +128,18 @@ func (c *Config) check() error {
 		return errors.New("the shim's command is missing")
 	case strings.ContainsFunc(c.EnrolmentToken, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("the enrolment token holds characters that no token has; check where it was read from")
-	case c.SpoolQuota < 0 || c.SpoolTotal < 0 || c.DrainLimit < 0:
+	case c.SpoolQuota < 0 || c.SpoolTotal < 0 || c.DrainLimit < 0 || c.SandboxDisk < 0 || c.SandboxScratch < 0:
 		return errors.New("a negative limit is given")
+	}
+	if err := c.Fetch.check(); err != nil {
+		return err
 	}
 	for jobType, e := range c.Executors {
 		if !slices.Contains(domain.JobTypes(), jobType) || len(e.Argv) == 0 || !filepath.IsAbs(e.Argv[0]) {
 			return fmt.Errorf("the executor of %q: a job type (%s) and an absolute path are needed", jobType, strings.Join(domain.JobTypes(), ", "))
 		}
 	}
-	for _, level := range c.Isolation {
-		if level != isolation.LevelProcess {
-			return fmt.Errorf("isolation %q cannot be given; the shim applies %s", level, isolation.LevelProcess)
-		}
-	}
-	return nil
+	return c.checkIsolation()
 }
 
 func (c *Config) fill() {
@@ -134,15 +149,20 @@ func (c *Config) fill() {
 	if c.SpoolTotal == 0 {
 		c.SpoolTotal = DefaultSpoolTotal
 	}
+	c.Fetch.fill()
 	if c.DrainLimit == 0 {
 		c.DrainLimit = DefaultDrainLimit
 	}
-	if len(c.Isolation) == 0 {
-		c.Isolation = []string{isolation.LevelProcess}
+	if c.SandboxDisk == 0 {
+		c.SandboxDisk = DefaultSandboxDisk
+	}
+	if c.SandboxScratch == 0 {
+		c.SandboxScratch = DefaultSandboxScratch
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	c.fakeLaunch = c.launch != nil
 	if c.launch == nil {
 		c.launch = launchShim
 	}
@@ -164,28 +184,4 @@ func (c *Config) fill() {
 	if c.secretBases == nil {
 		c.secretBases = secretdir.Bases(ownerOf(c.Credential))
 	}
-}
-
-// isolationRank orders the levels; -1 for what is no level.
-func isolationRank(level string) int {
-	for i, l := range []string{isolation.LevelProcess, "sandbox", "container"} {
-		if l == level {
-			return i
-		}
-	}
-	return -1
-}
-
-// isolationFor gives the weakest level on offer that is at least what was
-// asked; false if there is none.
-func (c *Config) isolationFor(asked string) (string, bool) {
-	least := isolationRank(asked)
-	best, found := "", false
-	for _, level := range c.Isolation {
-		r := isolationRank(level)
-		if least >= 0 && r >= least && (!found || r < isolationRank(best)) {
-			best, found = level, true
-		}
-	}
-	return best, found
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -24,7 +25,10 @@ func TestConfigIsChecked(t *testing.T) {
 		"no executor":           func(c *Config) { c.Executors = nil },
 		"job type":              func(c *Config) { c.Executors["shell"] = Executor{Argv: []string{"/bin/sh"}} },
 		"absolute path":         func(c *Config) { c.Executors["helm"] = Executor{Argv: []string{"helm"}} },
-		"cannot be given":       func(c *Config) { c.Isolation = []string{"process", "sandbox"} },
+		"isolation \"vm\"":      func(c *Config) { c.Isolation = []string{"process", "vm"} },
+		"root file system x":    func(c *Config) { c.RootFS = map[string]string{"x": "/nowhere"} },
+		"must not be shown":     func(c *Config) { c.ReadOnly = []string{"/"} },
+		"clean absolute path":   func(c *Config) { c.ReadOnly = []string{"opt"} },
 		"enrolment token":       func(c *Config) { c.EnrolmentToken = "ee_x\n" },
 		"shim":                  func(c *Config) { c.Shim = nil },
 		"negative limit":        func(c *Config) { c.SpoolQuota = -1 },
@@ -38,20 +42,34 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestIsolationIsNeverWeakened(t *testing.T) {
-	c := Config{Isolation: []string{"container", "process", "sandbox"}}
-	for asked, want := range map[string]string{"process": "process", "sandbox": "sandbox", "container": "container"} {
-		if got, ok := c.isolationFor(asked); !ok || got != want {
-			t.Errorf("asked for %s: %s, %v", asked, got, ok)
+	for _, tc := range []struct{ given, asked, want string }{
+		{"container process sandbox", "process", "process sandbox container"},
+		{"container process sandbox", "sandbox", "sandbox container"},
+		{"container process sandbox", "container", "container"},
+		{"process", "sandbox", ""},
+		{"process", "container", ""},
+		{"process", "", ""},
+		{"process", "vm", ""},
+		{"container", "process", "container"}, // a stronger level does for a weaker one
+	} {
+		c := Config{Isolation: strings.Fields(tc.given)}
+		if got := strings.Join(c.isolationFor(tc.asked), " "); got != tc.want {
+			t.Errorf("asked for %q where %s is given: %q, want %q", tc.asked, tc.given, got, tc.want)
 		}
 	}
-	c.Isolation = []string{"process"}
-	for _, asked := range []string{"sandbox", "container", "", "vm"} {
-		if got, ok := c.isolationFor(asked); ok {
-			t.Errorf("asked for %q and got %s", asked, got)
+}
+
+func TestWhatSandboxesMayBeShown(t *testing.T) {
+	opt := t.TempDir()
+	c := Config{StateDir: filepath.Join(opt, "state")}
+	for _, p := range []string{opt, "/", c.StateDir, "/dev", "/run"} {
+		c.ReadOnly = []string{p}
+		if err := c.checkIsolation(); err == nil {
+			t.Errorf("%s may be shown, with the agent's own files", p)
 		}
 	}
-	c.Isolation = []string{"container"}
-	if got, ok := c.isolationFor("process"); !ok || got != "container" {
-		t.Errorf("a stronger level does for a weaker one; got %s, %v", got, ok)
+	c.ReadOnly = []string{t.TempDir()}
+	if err := c.checkIsolation(); err != nil {
+		t.Error(err)
 	}
 }

@@ -146,4 +146,18 @@ func (p clientPlane) Complete(ctx context.Context, l Lease, key uuid.UUID, req w
 	return answered(err)
 }
 
+func (p clientPlane) Input(ctx context.Context, l Lease, name string) (InputLocation, error) {
+	at, err := p.c.Input(ctx, lease(l), name)
+	return InputLocation{URL: at.URL, SHA256: at.SHA256, Size: at.Bytes}, answered(err)
+}
+
+func (p clientPlane) Get(ctx context.Context, url string) (io.ReadCloser, int64, error) {
+	body, size, err := p.c.GetObject(ctx, url)
+	var refused *client.DownloadError
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		err = fmt.Errorf("%w: %w", ErrNoObject, err)
+	}
+	return body, size, err
+}
+
 func (p clientPlane) Close() { p.c.CloseIdle() }

@@ -33,6 +33,10 @@ type ending struct {
 func (at *attempt) execute() ending {
 	defer at.unfence()
 	defer at.removeSecretFiles()
+	defer at.removeInputs()
+	if err := at.prepareInputs(); err != nil {
+		return at.notGiven(err)
+	}
 	files, err := at.prepareSecrets()
 	if err != nil {
 		return at.unresolved(err)
@@ -99,7 +103,8 @@ func (at *attempt) shimConfig(secretFiles map[string]string, words io.Writer) (s
 	if err != nil {
 		return shim.Config{}, err
 	}
-	task.Secrets = secretFiles
+	task.Secrets, task.Inputs, task.Packages = secretFiles, at.given.inputs, at.given.packages
+	task.Isolation = at.journal.Isolation
 	private, messages := "", ""
 	if d := at.secrets.dir; d != nil {
 		task.SecretOutputDir, private, messages = d.Output(), d.Path(), d.Messages()
@@ -109,7 +114,7 @@ func (at *attempt) shimConfig(secretFiles map[string]string, words io.Writer) (s
 	at.mu.Unlock()
 	return shim.Config{
 		Shim: c.Shim, Dir: at.dir, Argv: c.Executors[at.spec.JobType].Argv, Task: task,
-		Limits: c.Limits, Credential: c.Credential, Cgroup: c.Cgroup,
+		Limits: c.Limits, Credential: c.Credential, Cgroup: c.Cgroup, Isolation: at.box,
 		Deadline: deadline, Ladder: fenceLadder(at.spec.JobType, at.stopBudget()),
 		Diagnostics: words, Private: private, MessagesDir: messages,
 	}, nil

@@ -47,7 +47,8 @@ type fakePlane struct {
 	calls         []callMade
 	asked         []wire.CommandsRequest
 	policies      map[string][]byte
-	bodies        [][]byte // every request's, as JSON, and what was put or sent as log
+	stock         map[string]*stocked // inputs by name
+	bodies        [][]byte            // every request's, as JSON, and what was put or sent as log
 	revoke        []wire.Revoke
 	revoked       []wire.RevokedRequest
 	printKey      [32]byte
@@ -113,7 +114,7 @@ func newFakePlane(t *testing.T) *fakePlane {
 		t: t, enrol: "ee_enrol", tokenID: domain.NewID[domain.TokenID](uuid.New()), news: make(chan struct{}),
 		flush: 1, timing: wire.Timing{Profile: "fast", ReportSeconds: 3, FenceSeconds: 14, WaitSeconds: 30},
 		byLease: map[domain.LeaseID]*job{}, byHash: map[string]*job{}, answers: map[uuid.UUID]stored{},
-		policies: map[string][]byte{b.Digest(): b.Bytes()}, count: map[string]int{},
+		policies: map[string][]byte{b.Digest(): b.Bytes()}, count: map[string]int{}, stock: map[string]*stocked{},
 	}
 }
 

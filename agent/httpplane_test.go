@@ -28,11 +28,20 @@ func (f *fakePlane) serve(t *testing.T) *httptest.Server {
 }
 
 func (f *fakePlane) handle(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/v1/objects/") {
+		f.handOut(w, r)
+		return
+	}
 	p := &boundPlane{f, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")}
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
 	answer, err := f.route(p, path, r)
 	var e *domain.Error
 	switch {
+	case err == nil && path[0] == "leases" && path[2] == "inputs":
+		at := answer.(InputLocation)
+		w.Header().Set("Location", "http://"+r.Host+"/v1/objects/"+at.URL)
+		w.Header().Set("Content-SHA256", at.SHA256)
+		w.WriteHeader(http.StatusTemporaryRedirect)
 	case err == nil && path[0] == "policy":
 		_, _ = w.Write(answer.([]byte))
 	case err == nil:
@@ -89,6 +98,9 @@ func (f *fakePlane) route(p *boundPlane, path []string, r *http.Request) (any, e
 		return nil, err
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(wire.HeaderLeaseEpoch), 10, 64)
+	if path[2] == "inputs" {
+		return p.Input(r.Context(), Lease{ID: id, Epoch: epoch, Token: r.Header.Get(wire.HeaderLeaseToken)}, strings.Join(path[3:], "/"))
+	}
 	return f.routeLease(p, path[2], key, Lease{ID: id, Epoch: epoch, Token: r.Header.Get(wire.HeaderLeaseToken)}, r)
 }
 

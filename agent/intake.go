@@ -65,7 +65,7 @@ func (at *attempt) takeFact(f *executor.Fact) {
 		verdict = "allow"
 	}
 	at.note("policy_decided", map[string]any{
-		"verdict": verdict, "subject": f.Subject, "rules": f.Rules, "detail": f.Detail, "input_digest": f.InputDigest,
+		"verdict": verdict, "subject": f.Subject, "rules": f.Rules, "detail": f.Detail, "input_digest": f.InputDigest, "privileges": f.Privileges,
 	})
 	var rules []string
 	for _, r := range f.Rules {
@@ -73,6 +73,7 @@ func (at *attempt) takeFact(f *executor.Fact) {
 	}
 	at.records.add(record{key: uuid.New(), fact: &wire.FactRequest{PolicyDecided: &wire.PolicyFact{
 		Verdict: verdict, BundleDigest: at.mask.String(f.BundleDigest), InputDigest: at.mask.String(f.InputDigest), Rules: rules,
+		Privileges: f.Privileges,
 	}}})
 }
 

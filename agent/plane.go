@@ -66,9 +66,21 @@ type Plane interface {
 	Put(ctx context.Context, up wire.Upload, body io.Reader, size int64) error
 	Complete(ctx context.Context, l Lease, key uuid.UUID, req wire.CompleteRequest) error
 
+	// Input asks where an input of the attempt lies: an input artifact by its name, or
+	// the package that its parameters name as package:<sha256>.
+	Input(ctx context.Context, l Lease, name string) (InputLocation, error)
+	// Get begins to fetch an object from where an InputLocation said; size is -1 where
+	// that is not known, and the caller closes body. It goes to the object store,
+	// without the bearer token. ErrNoObject is in the chain of its error where the
+	// store has no such object; no other error is definite.
+	Get(ctx context.Context, url string) (body io.ReadCloser, size int64, err error)
+
 	// Close drops the connections that are kept. Calls in flight go on.
 	Close()
 }
+
+// ErrNoObject says that the object store does not have what was asked for.
+var ErrNoObject = errors.New("there is no such object")
 
 // definite reports whether the service itself refused, so that repeating the
 // same call changes nothing. A refusal of the runner as such is not meant: the

@@ -48,6 +48,7 @@ func (a *Agent) recover(cleaned []shim.Cleaned) {
 func (at *attempt) resume(found shim.Cleaned) {
 	defer at.remove()
 	at.unfence()
+	at.removeInputs()
 	was := at.journal.Phase
 	at.log.Info("taken up again", "phase", string(was))
 	if was == phaseOffered {

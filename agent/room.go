@@ -60,8 +60,8 @@ func (a *Agent) relieve(cause error) {
 	a.relieving.Lock()
 	defer a.relieving.Unlock()
 	_, size, err := a.config.statfs(a.config.StateDir)
-	if err != nil {
-		return
+	if err != nil || a.cache.dropIdle() {
+		return // packages that nobody uses go first
 	}
 	var most *attempt
 	least := size / roomBlame
@@ -84,8 +84,11 @@ func (a *Agent) relieve(cause error) {
 
 // diskLow says that the disk has too little room for one attempt more.
 func (a *Agent) diskLow() bool {
-	free, size, err := a.config.statfs(a.config.StateDir)
-	return err == nil && free < min(size/20, roomFloor)
+	low := func() bool {
+		free, size, err := a.config.statfs(a.config.StateDir)
+		return err == nil && free < min(size/20, roomFloor)
+	}
+	return low() && (!a.cache.dropIdle() || low())
 }
 
 // statfs gives what an ordinary user may still use of a disk, and its size.

@@ -113,7 +113,8 @@ func (at *attempt) decideSecrets(ctx context.Context) (policy.SecretsVerdict, er
 	if err != nil {
 		return policy.SecretsVerdict{}, err
 	}
-	in := policy.SecretsInput{Action: at.spec.Action, JobType: at.spec.JobType, Environment: at.spec.Target.Environment}
+	job := at.policyInput()
+	in := policy.SecretsInput{Action: at.spec.Action, JobType: at.spec.JobType, Environment: at.spec.Target.Environment, Job: &job}
 	for _, s := range at.spec.Inputs.Secrets {
 		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: s.Name, Ref: s.SecretRef})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/platform-core/execution-plane-service/internal/strictjson"
@@ -185,6 +186,12 @@ func (f *Fact) check() error {
 	}
 	for _, r := range f.Rules {
 		errs = append(errs, name("rules", r))
+	}
+	for i, p := range f.Privileges {
+		errs = append(errs, oneOf("privileges", p, "sudo", "destructive", "elevated"))
+		if slices.Contains(f.Privileges[:i], p) {
+			errs = append(errs, fmt.Errorf("privileges: %s stands twice", p))
+		}
 	}
 	return errors.Join(errs...)
 }

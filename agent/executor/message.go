@@ -99,6 +99,9 @@ type Fact struct {
 	InputDigest  string `json:"input_digest"`
 	// Rules are the ids of the rules that decided.
 	Rules []string `json:"rules"`
+	// Privileges are what the decision lets the executor use beyond what any job may:
+	// sudo, destructive, elevated.
+	Privileges []string `json:"privileges"`
 	// Subject says in a few words what was decided on, e.g. the dialled address.
 	Subject string `json:"subject"`
 	// Detail is any JSON for people, at most 16 KiB.

@@ -30,6 +30,10 @@ type Task struct {
 	JobType     string `json:"job_type"`
 	Action      string `json:"action"`
 	Environment string `json:"environment"`
+	// Runner is the runner that the job asked for, and Labels are the job's: policy's
+	// conditions may look at them.
+	Runner string            `json:"runner"`
+	Labels map[string]string `json:"labels"`
 	// Parameters is the JSON object of inputs.parameters, as received.
 	Parameters     json.RawMessage `json:"parameters"`
 	Resources      []Resource      `json:"resources"`
@@ -39,6 +43,12 @@ type Task struct {
 	Secrets map[string]string `json:"secrets"`
 	// Inputs maps an input artifact's name to its file.
 	Inputs map[string]string `json:"inputs"`
+	// Packages maps the SHA-256, in hex, of an approved package to the folder that it
+	// was unpacked to, which is read-only.
+	Packages map[string]string `json:"packages"`
+	Controls Controls          `json:"controls"`
+	// Isolation is what the executor runs in: process, sandbox or container.
+	Isolation string `json:"isolation"`
 	// Retry is the raw retry policy, null without one.
 	Retry  json.RawMessage `json:"retry"`
 	Policy PolicyFile      `json:"policy"`
@@ -69,6 +79,15 @@ type Binding struct {
 	Port         int    `json:"port"`
 	User         string `json:"user"`
 	AccessSecret string `json:"access_secret"`
+}
+
+// Controls are the job's references to policy, by which the executor decides on
+// what only it can see.
+type Controls struct {
+	AllowedCommandsRef string `json:"allowed_commands_ref"`
+	OperationPolicyRef string `json:"operation_policy_ref"`
+	RetryPolicyRef     string `json:"retry_policy_ref"`
+	Destructive        bool   `json:"destructive"`
 }
 
 // OutputContract is what the job declared that it will leave behind.
@@ -107,6 +126,12 @@ func EncodeTask(t Task) ([]byte, error) {
 	}
 	if t.Inputs == nil {
 		t.Inputs = map[string]string{}
+	}
+	if t.Packages == nil {
+		t.Packages = map[string]string{}
+	}
+	if t.Labels == nil {
+		t.Labels = map[string]string{}
 	}
 	b, err := json.Marshal(t)
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,8 +19,16 @@ import (
 // answer on many machines; the subreaper's proof does not need one.
 var ErrNoCgroup = errors.New("no private cgroup can be made here")
 
-// Cgroup is a private cgroup v2 folder.
-type Cgroup struct{ Path string }
+// Cgroup is a private cgroup v2 folder. Where the controllers of memory and processes
+// are still those of version 1, it has a folder with them too.
+type Cgroup struct {
+	Path string
+	// Old maps a controller of version 1 to its folder.
+	Old map[string]string
+}
+
+// oldControllers are those of version 1 that limit something here.
+var oldControllers = []string{"memory", "pids"}
 
 // NewCgroup makes a cgroup of this name beside the caller's own tree. The
 // error is ErrNoCgroup, with the reason, where that is not possible.
@@ -37,34 +47,61 @@ func NewCgroup(name string) (*Cgroup, error) {
 		_ = c.Remove()
 		return nil, fmt.Errorf("%w: cgroup.kill: %s", ErrNoCgroup, reason(err))
 	}
+	for _, controller := range oldControllers {
+		base, err := cgroupOf("self", controller)
+		if err != nil {
+			continue
+		}
+		old := filepath.Join(base, name)
+		if os.Mkdir(old, 0o755) != nil {
+			continue
+		}
+		if c.Old == nil {
+			c.Old = map[string]string{}
+		}
+		c.Old[controller] = old
+	}
 	return c, nil
 }
 
 // ownCgroup is the folder of the caller's own cgroup v2.
-func ownCgroup() (string, error) {
+func ownCgroup() (string, error) { return cgroupOf("self", "") }
+
+// cgroupOf is the folder of a process's cgroup, of a controller of version 1 or, for
+// "", of version 2.
+func cgroupOf(pid, controller string) (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", ErrNoCgroup, reason(err))
 	}
-	membership, err := os.ReadFile("/proc/self/cgroup")
+	membership, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", ErrNoCgroup, reason(err))
 	}
 	var rel string
 	for line := range bytes.Lines(membership) {
-		if rest, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::")); ok {
-			rel = string(rest)
+		// number:controller,controller:path
+		f := strings.SplitN(string(bytes.TrimSpace(line)), ":", 3)
+		if len(f) == 3 && (controller == "" && f[0] == "0" && f[1] == "" || controller != "" && slices.Contains(strings.Split(f[1], ","), controller)) {
+			rel = f[2]
 		}
 	}
 	if rel == "" {
-		return "", fmt.Errorf("%w: not a member of a cgroup v2", ErrNoCgroup)
+		return "", fmt.Errorf("%w: not a member of a cgroup %s", ErrNoCgroup, or(controller, "v2"))
+	}
+	kind, option := "cgroup2 ", ""
+	if controller != "" {
+		kind, option = "cgroup ", controller
 	}
 	sc := bufio.NewScanner(bytes.NewReader(mounts))
 	for sc.Scan() {
 		// id parent major:minor root mountpoint options … - type source super
 		before, after, ok := strings.Cut(sc.Text(), " - ")
 		f := strings.Fields(before)
-		if !ok || len(f) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
+		if !ok || len(f) < 5 || !strings.HasPrefix(after, kind) {
+			continue
+		}
+		if super := strings.Fields(after); option != "" && !slices.Contains(strings.Split(super[len(super)-1], ","), option) {
 			continue
 		}
 		inside, err := filepath.Rel(f[3], rel)
@@ -73,7 +110,14 @@ func ownCgroup() (string, error) {
 		}
 		return filepath.Join(f[4], inside), nil
 	}
-	return "", fmt.Errorf("%w: no cgroup v2 is mounted", ErrNoCgroup)
+	return "", fmt.Errorf("%w: no cgroup %s is mounted", ErrNoCgroup, or(controller, "v2"))
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
 }
 
 // Limit sets memory.max and pids.max where the controllers are there.
@@ -82,13 +126,17 @@ func (c *Cgroup) Limit(l Limits, a *Applied) {
 		a.Limits = map[string]int64{}
 	}
 	for _, f := range []struct {
-		name string
-		want uint64
-	}{{"memory.max", l.Memory}, {"pids.max", l.Processes}} {
+		name, controller, old string
+		want                  uint64
+	}{{"memory.max", "memory", "memory.limit_in_bytes", l.Memory}, {"pids.max", "pids", "pids.max", l.Processes}} {
 		if f.want == 0 {
 			continue
 		}
-		err := c.write(f.name, strconv.FormatUint(f.want, 10))
+		path := filepath.Join(c.Path, f.name)
+		if dir, ok := c.Old[f.controller]; ok {
+			path = filepath.Join(dir, f.old)
+		}
+		err := writeExisting(path, strconv.FormatUint(f.want, 10))
 		if err != nil {
 			a.NotApplied = append(a.NotApplied, f.name+": "+reason(err))
 			continue
@@ -97,10 +145,45 @@ func (c *Cgroup) Limit(l Limits, a *Applied) {
 	}
 }
 
+// ReadLimits reads what bounds a process by way of its cgroups, which an engine made,
+// into a, and notes what was wanted and is not there.
+func (l Limits) ReadLimits(pid int, a *Applied) {
+	for _, f := range []struct {
+		name, controller, old string
+		want                  uint64
+	}{{"memory.max", "memory", "memory.limit_in_bytes", l.Memory}, {"pids.max", "pids", "pids.max", l.Processes}} {
+		if f.want == 0 {
+			continue
+		}
+		var got int64
+		dir, err := cgroupOf(strconv.Itoa(pid), f.controller)
+		path := filepath.Join(dir, f.old)
+		if err != nil {
+			dir, err = cgroupOf(strconv.Itoa(pid), "")
+			path = filepath.Join(dir, f.name)
+		}
+		var text []byte
+		if err == nil {
+			text, err = os.ReadFile(path)
+		}
+		if err == nil {
+			got, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		}
+		// The kernel rounds memory down to whole pages.
+		if err != nil || got <= 0 || uint64(got) > f.want {
+			a.NotApplied = append(a.NotApplied, f.name+": the engine did not set it")
+			continue
+		}
+		a.Limits[f.name] = got
+	}
+}
+
 // Enter moves the calling process into the cgroup. What it starts is born there.
 func (c *Cgroup) Enter() error {
-	if err := c.write("cgroup.procs", "0"); err != nil {
-		return fmt.Errorf("enter the private cgroup: %w", err)
+	for _, dir := range append(slices.Collect(maps.Values(c.Old)), c.Path) {
+		if err := writeExisting(filepath.Join(dir, "cgroup.procs"), "0"); err != nil {
+			return fmt.Errorf("enter the private cgroup: %w", err)
+		}
 	}
 	return nil
 }
@@ -130,8 +213,21 @@ func (c *Cgroup) Populated() (bool, error) {
 	return true, errors.New("read cgroup.events: no populated line")
 }
 
-// Remove takes the empty cgroup away, with those made below it.
+// Remove takes the empty cgroup away, with those made below it. Those of version 1 are
+// found by their name.
 func (c *Cgroup) Remove() error {
+	for _, controller := range oldControllers {
+		if base, err := cgroupOf("self", controller); err == nil {
+			old := filepath.Join(base, filepath.Base(c.Path))
+			if err := unix.Rmdir(old); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("remove the private cgroup: %w", err)
+			}
+		}
+	}
+	return c.remove()
+}
+
+func (c *Cgroup) remove() error {
 	entries, err := os.ReadDir(c.Path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -141,7 +237,7 @@ func (c *Cgroup) Remove() error {
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			if err := (&Cgroup{Path: filepath.Join(c.Path, e.Name())}).Remove(); err != nil {
+			if err := (&Cgroup{Path: filepath.Join(c.Path, e.Name())}).remove(); err != nil {
 				return err
 			}
 		}
@@ -152,9 +248,13 @@ func (c *Cgroup) Remove() error {
 	return nil
 }
 
-// write opens without O_CREAT: a missing file is a missing controller.
 func (c *Cgroup) write(name, value string) error {
-	f, err := os.OpenFile(filepath.Join(c.Path, name), os.O_WRONLY, 0)
+	return writeExisting(filepath.Join(c.Path, name), value)
+}
+
+// writeExisting opens without O_CREAT: a missing file is a missing controller.
+func writeExisting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LevelProcess is the weakest isolation level and the only one made here.
-const LevelProcess = "process"
-
 // Limits bound one executor. Zero leaves what the runner itself has. A limit
 // never raises: where the runner's own hard limit is lower, that one holds.
 type Limits struct {
@@ -43,8 +40,31 @@ type Applied struct {
 	NoNewPrivs bool   `json:"no_new_privs"`
 	UID        int    `json:"uid"`
 	GID        int    `json:"gid"`
-	// Limits by name: core, nofile, nproc, fsize, as, oom_score_adj, and of the
-	// cgroup pids.max and memory.max.
+	// Engine and EngineVersion name the program that made the namespaces; empty
+	// for process, as all down to Seccomp is.
+	Engine        string `json:"engine,omitempty"`
+	EngineVersion string `json:"engine_version,omitempty"`
+	// Namespaces are those of its own, as seen from inside: cgroup, ipc, mnt, net,
+	// pid, user, uts.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Network: host or none.
+	Network string `json:"network,omitempty"`
+	// Image is the image's name in policy, ImageDigest the OCI image that was run,
+	// RootFS the root file system folder that was.
+	Image       string `json:"image,omitempty"`
+	ImageDigest string `json:"image_digest,omitempty"`
+	RootFS      string `json:"rootfs,omitempty"`
+	// ReadOnlyMounts and WritableMounts count the mounts that were found inside, without
+	// those of the kernel's own file systems.
+	ReadOnlyMounts int `json:"read_only_mounts,omitempty"`
+	WritableMounts int `json:"writable_mounts,omitempty"`
+	// NoCapabilities: every set of capabilities is empty, the bounding one too.
+	NoCapabilities bool `json:"no_capabilities,omitempty"`
+	// Seccomp: the filter of system calls is in force.
+	Seccomp bool `json:"seccomp,omitempty"`
+	// Limits by name: core, nofile, nproc, fsize, as, oom_score_adj; of the cgroup
+	// pids.max and memory.max; of a sandbox or container, in bytes, disk (work,
+	// output and temporary folder together) and scratch (/tmp and /dev/shm, each).
 	Limits map[string]int64 `json:"limits"`
 	// Cgroup is the folder of the private cgroup, empty without one.
 	Cgroup string `json:"cgroup,omitempty"`

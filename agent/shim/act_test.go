@@ -44,6 +44,8 @@ func act(name string) int {
 			}
 		}
 		return 0
+	case "hoard":
+		return hoard()
 	case "talkative":
 		return talkative()
 	case "report":
@@ -51,6 +53,13 @@ func act(name string) int {
 	default:
 		return 99
 	}
+}
+
+// hoard uses 200 MiB of memory.
+func hoard() int {
+	all := bytes.Repeat([]byte("x"), 200<<20)
+	fmt.Println("survived", len(all))
+	return 0
 }
 
 // talkative says as much as the protocol lets it, of what encoding may widen.

@@ -124,6 +124,7 @@ func awaitEnd(ctx context.Context, id isolation.Identity, d time.Duration) error
 func endLeftovers(dir string) (killed, left int) {
 	rec, err := readRecord(Layout(dir).Record)
 	boot, berr := isolation.BootID()
+	named := rec
 	if err != nil || berr != nil || rec.BootID != boot {
 		// Pids of another boot name nobody. The folder's name still does.
 		rec = record{}
@@ -139,6 +140,7 @@ func endLeftovers(dir string) (killed, left int) {
 			if cg != nil {
 				_ = cg.Remove()
 			}
+			forget(named, dir)
 			return killed, 0
 		}
 		if time.Now().After(end) {
@@ -147,6 +149,19 @@ func endLeftovers(dir string) (killed, left int) {
 		killed = max(killed, isolation.KillBelow(func() []isolation.Stat { return belonging(rec, dir) }))
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// forget lets an engine remove what it keeps of the attempt's container, which may
+// outlive a boot.
+func forget(rec record, dir string) {
+	if !strings.HasPrefix(rec.Container, cgroupPrefix) {
+		return
+	}
+	engine, err := isolation.FindEngine(context.Background(), rec.Engine)
+	if err != nil {
+		return // it is not here any more, and keeps nothing then
+	}
+	removeContainer(&isolation.Box{Engine: engine, Dir: Layout(dir).Engine, ID: rec.Container})
 }
 
 // ownedCgroup trusts no path of a record that does not look like ours.
@@ -199,7 +214,7 @@ func marked(s isolation.Stat, rec record, dir string) bool {
 		return false
 	}
 	for v := range strings.SplitSeq(string(env), "\x00") {
-		if v == "HOME="+f.Work || v == "TMPDIR="+f.Tmp {
+		if v == "HOME="+f.Work || v == "TMPDIR="+f.Tmp || v == envAttempt+"="+dir {
 			return true
 		}
 	}

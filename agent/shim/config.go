@@ -91,6 +91,8 @@ type Config struct {
 	// Credential, nil for the runner's own user. Files named in the task must
 	// be readable to it, and Dir's parents passable.
 	Credential *Credential
+	// Isolation is what the executor is shut into; its zero value is level process.
+	Isolation Isolation
 	// Cgroup asks for a private cgroup. Where none can be made the run goes on
 	// and Applied.NotApplied says so.
 	Cgroup bool
@@ -127,6 +129,9 @@ func (c *Config) check() error {
 	}
 	if c.ReapTimeout < 0 {
 		return fmt.Errorf("a reap timeout of %v", c.ReapTimeout)
+	}
+	if err := c.Isolation.check(); err != nil {
+		return err
 	}
 	return c.Ladder.check()
 }

@@ -54,12 +54,15 @@ func (s *supervisor) signal(sig unix.Signal, to Target) {
 	switch {
 	case to == ToProcess && s.exited:
 		return
+	case to == ToProcess && s.exec.inside != nil:
+		// Its parent inside reaps it, so that its number may be another's already.
+		err = ignoreGone(s.exec.id.Signal(sig))
 	case to == ToProcess:
 		err = unix.Kill(pid, sig)
-	case to == ToGroup && !s.exited:
+	case to == ToGroup && !s.exited && s.exec.inside == nil:
 		err = unix.Kill(-pid, sig)
 	default:
-		for _, p := range s.living() {
+		for _, p := range s.tree() {
 			if to == ToTree || p.Group == pid {
 				err = errors.Join(err, ignoreGone(p.Signal(sig)))
 			}
@@ -77,5 +80,14 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// living lists the tree without zombies.
+// tree lists what the executor is and has started: what lives inside, or all that
+// lives below the shim.
+func (s *supervisor) tree() []isolation.Stat {
+	if s.exec.inside != nil {
+		return s.exec.inside.processes()
+	}
+	return s.living()
+}
+
+// living lists all below the shim, an engine's processes too, without zombies.
 func (s *supervisor) living() []isolation.Stat { return isolation.Descendants(os.Getpid()) }

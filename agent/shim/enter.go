@@ -29,12 +29,12 @@ func enter() int {
 }
 
 func become(status io.Writer) error {
-	e, err := readEntry()
+	e, err := readEntryFrom(fdEntry)
 	if err != nil {
 		return err
 	}
 	a := e.Applied
-	a.Level, a.Session, a.Subreaper = isolation.LevelProcess, true, true
+	a.Session, a.Subreaper = true, true
 	if e.Cgroup != nil {
 		if err := e.Cgroup.Enter(); err != nil {
 			return err
@@ -64,6 +64,12 @@ func become(status io.Writer) error {
 		return fmt.Errorf("the shim is gone")
 	}
 	a.NoNewPrivs, a.UID, a.GID = true, os.Getuid(), os.Getgid()
+	if a.Level != isolation.LevelProcess {
+		if err := isolation.Filter(); err != nil {
+			return err
+		}
+		a.Seccomp = true
+	}
 	if err := closeOnExec(fdStatus); err != nil {
 		return err
 	}
@@ -73,8 +79,8 @@ func become(status io.Writer) error {
 	return fmt.Errorf("start %s: %w", e.Argv[0], syscall.Exec(e.Argv[0], e.Argv, e.Env))
 }
 
-func readEntry() (entry, error) {
-	f := os.NewFile(fdEntry, "entry")
+func readEntryFrom(fd uintptr) (entry, error) {
+	f := os.NewFile(fd, "entry")
 	defer f.Close()
 	var e entry
 	if err := json.NewDecoder(f).Decode(&e); err != nil {

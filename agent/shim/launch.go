@@ -27,7 +27,8 @@ const cgroupPrefix = "execution-plane-attempt-"
 type launched struct {
 	id      isolation.Identity
 	applied isolation.Applied
-	control int // the shim's end of the control socket
+	control int         // the shim's end of the control socket
+	inside  *insideView // nil at level process
 }
 
 // errNeverRan marks a failure before the executor's first instruction.
@@ -54,7 +55,7 @@ type entryReport struct {
 
 // makeCgroup makes the private cgroup if one was asked for and can be had.
 func makeCgroup(o *startOrder, a *isolation.Applied) *isolation.Cgroup {
-	if !o.Cgroup {
+	if !o.Cgroup || o.Box != nil && o.Box.Engine.OwnCgroup() {
 		return nil
 	}
 	c, err := isolation.NewCgroup(cgroupPrefix + uuid.NewString())
@@ -70,6 +71,7 @@ func makeCgroup(o *startOrder, a *isolation.Applied) *isolation.Cgroup {
 // launch starts the executor by way of the stage "exec". An error means that
 // the executor certainly never ran; its process may still have to be reaped.
 func launch(o *startOrder, cg *isolation.Cgroup, a isolation.Applied) (launched, error) {
+	a.Level = isolation.LevelProcess
 	e := entry{
 		Argv: o.Argv, Env: o.Env, Dir: Layout(o.Dir).Work, Limits: o.Limits,
 		Credential: o.Credential, Cgroup: cg, Applied: a, Parent: os.Getpid(),
@@ -81,13 +83,13 @@ func launch(o *startOrder, cg *isolation.Cgroup, a isolation.Applied) (launched,
 	var opened fds
 	defer opened.close()
 	task, config := opened.memory("task", o.Task), opened.memory("entry", encoded)
-	near, far := opened.socketpair()
+	near, far := opened.socketpair(unix.SOCK_STREAM)
 	status, statusIn := opened.pipe()
 	if opened.err != nil {
 		return launched{}, fmt.Errorf("%w: %w", errNeverRan, opened.err)
 	}
 	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env:   []string{envStage + "=exec", "GOGC=off", "GOMAXPROCS=1"},
+		Env:   stageEnv(stageExec),
 		Files: []uintptr{uintptr(task), fdLogOut, fdLogErr, uintptr(far), uintptr(statusIn), uintptr(config)},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -109,6 +111,10 @@ func launch(o *startOrder, cg *isolation.Cgroup, a isolation.Applied) (launched,
 	}
 	l.applied = *applied
 	return l, nil
+}
+
+func stageEnv(stage string) []string {
+	return []string{envStage + "=" + stage, "GOGC=off", "GOMAXPROCS=1"}
 }
 
 // awaitExec reads the status pipe, which closes by itself when exec succeeds.
@@ -207,13 +213,13 @@ func (f *fds) memory(name string, b []byte) int {
 	return fd
 }
 
-func (f *fds) socketpair() (int, int) {
+func (f *fds) socketpair(kind int) (int, int) {
 	if f.err != nil {
 		return -1, -1
 	}
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	p, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		f.err = fmt.Errorf("make the control socket: %w", err)
+		f.err = fmt.Errorf("make a socket: %w", err)
 		return -1, -1
 	}
 	f.add(p[0], p[1])
@@ -226,7 +232,7 @@ func (f *fds) pipe() (int, int) {
 	}
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		f.err = fmt.Errorf("make the status pipe: %w", err)
+		f.err = fmt.Errorf("make a pipe: %w", err)
 		return -1, -1
 	}
 	f.add(p[0], p[1])

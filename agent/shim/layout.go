@@ -15,6 +15,9 @@ type Folders struct {
 	Work   string `json:"work"`
 	Output string `json:"output"`
 	Tmp    string `json:"tmp"`
+	// Engine holds what an isolation engine needs; the executor sees of it only its
+	// own passwd and the like. Made where an engine is used.
+	Engine string `json:"engine"`
 	// Record says which processes belong to the attempt. The executor cannot
 	// reach it when it runs as another user.
 	Record string `json:"record"`
@@ -27,6 +30,7 @@ func Layout(dir string) Folders {
 		Work:   filepath.Join(dir, "work"),
 		Output: filepath.Join(dir, "output"),
 		Tmp:    filepath.Join(dir, "tmp"),
+		Engine: filepath.Join(dir, "engine"),
 		Record: filepath.Join(dir, "shim.json"),
 	}
 }
@@ -68,7 +72,7 @@ func Remove(dir string) error { return Layout(dir).remove(dir) }
 // else stands in it.
 func (f Folders) remove(dir string) error {
 	var errs []error
-	for _, p := range []string{f.Work, f.Output, f.Tmp} {
+	for _, p := range []string{f.Work, f.Output, f.Tmp, f.Engine} {
 		errs = append(errs, removeTree(p))
 	}
 	if err := errors.Join(errs...); err != nil {

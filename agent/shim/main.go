@@ -25,13 +25,26 @@ const (
 // envStage tells a copy of the shim that it is to become the executor.
 const envStage = "EXECUTION_PLANE_SHIM_STAGE"
 
+// The stages: about to become the executor, about to become an isolation engine, and
+// the first process inside what an engine made.
+const (
+	stageExec   = "exec"
+	stageEngine = "engine"
+	stageInside = "inside"
+)
+
 // Main is the shim's process, from start to end. It returns the exit code for
 // os.Exit. It is of use only as started by Start.
 func Main() int {
 	// The executor's parent death signal and no_new_privs belong to a thread.
 	runtime.LockOSThread()
-	if os.Getenv(envStage) == "exec" {
+	switch os.Getenv(envStage) {
+	case stageExec:
 		return enter()
+	case stageEngine:
+		return enterEngine()
+	case stageInside:
+		return inside()
 	}
 	if err := prepareShim(); err != nil {
 		fmt.Fprintf(os.Stderr, "shim: %v\n", err)

@@ -3,6 +3,7 @@ package shim_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		case "act":
 			os.Exit(act(os.Args[2]))
 		case "agent":
-			agentToCrash(os.Args[2], os.Args[3], os.Args[4])
+			agentToCrash(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 			os.Exit(0)
 		}
 	}
@@ -51,7 +52,7 @@ func base(dir string, argv ...string) shim.Config {
 
 func sh(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-func self(t *testing.T, args ...string) []string {
+func self(t testing.TB, args ...string) []string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -61,7 +62,7 @@ func self(t *testing.T, args ...string) []string {
 }
 
 // attemptDir is a folder that other users can pass to.
-func attemptDir(t *testing.T) string {
+func attemptDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shim-test-")
 	if err != nil {
@@ -205,8 +206,12 @@ func (w *watched) kinds() []string {
 
 // agentToCrash starts a run in dir with the deadline that far off, passes its
 // stdout on, and waits to be killed.
-func agentToCrash(dir, script, deadline string) {
+func agentToCrash(dir, script, deadline, box string) {
 	c := base(dir, sh(script)...)
+	if err := json.Unmarshal([]byte(box), &c.Isolation); err != nil {
+		fmt.Println("error", err)
+		return
+	}
 	c.ReapTimeout = time.Second
 	d, err := time.ParseDuration(deadline)
 	if err != nil {
@@ -228,7 +233,16 @@ func agentToCrash(dir, script, deadline string) {
 // script has printed ready.
 func startAgent(t *testing.T, dir, script string, deadline time.Duration) *exec.Cmd {
 	t.Helper()
-	argv := self(t, "agent", dir, script, deadline.String())
+	return startAgentIn(t, shim.Isolation{}, dir, script, deadline)
+}
+
+func startAgentIn(t *testing.T, in shim.Isolation, dir, script string, deadline time.Duration) *exec.Cmd {
+	t.Helper()
+	box, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := self(t, "agent", dir, script, deadline.String(), string(box))
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()

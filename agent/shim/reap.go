@@ -1,8 +1,10 @@
 package shim
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
@@ -15,20 +17,23 @@ const lookAgain = 20 * time.Millisecond
 // endTree kills until no child is left or the time for the proof is over.
 func (s *supervisor) endTree() {
 	end := isolation.BootNow().Add(s.start.ReapTimeout)
+	grace := isolation.BootNow().Add(min(engineGrace, s.start.ReapTimeout/2))
 	for {
 		s.reap()
 		if s.empty && !s.populated() {
 			return
 		}
-		if isolation.BootNow() >= end {
+		now := isolation.BootNow()
+		if now >= end {
 			return
 		}
-		if s.cgroup != nil {
-			if err := s.cgroup.Kill(); err != nil {
-				fmt.Fprintf(os.Stderr, "shim: %v\n", err)
-			}
+		if s.exec.inside != nil && now < grace {
+			// What is inside goes first. The engine sees its end, puts its own things
+			// in order and ends too.
+			s.killed += isolation.KillBelow(s.tree)
+		} else {
+			s.killAll()
 		}
-		s.killed += isolation.KillBelow(s.living)
 		s.reap()
 		if s.empty && !s.populated() {
 			return
@@ -37,6 +42,48 @@ func (s *supervisor) endTree() {
 		case <-s.child:
 		case <-time.After(lookAgain):
 		}
+	}
+}
+
+// engineGrace is how long an engine may take to end after what it ran.
+const engineGrace = 4 * time.Second
+
+// killAll kills all below the shim. An engine's own processes are not counted as
+// left behind by the executor.
+func (s *supervisor) killAll() {
+	if s.cgroup != nil {
+		if err := s.cgroup.Kill(); err != nil {
+			fmt.Fprintf(os.Stderr, "shim: %v\n", err)
+		}
+	}
+	n := isolation.KillBelow(s.living)
+	if s.start.Box == nil {
+		s.killed += n
+	}
+}
+
+// removeContainer lets the engine forget the container, and ends what it started for
+// that.
+func (s *supervisor) removeContainer() {
+	if s.start == nil || s.start.Box == nil {
+		return
+	}
+	removeContainer(s.start.Box)
+	s.empty = false
+	s.endTree()
+}
+
+// removeTimeout bounds an engine's clean-up.
+const removeTimeout = 20 * time.Second
+
+func removeContainer(b *isolation.Box) {
+	for _, argv := range b.Remove() {
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Env = []string{"PATH=" + DefaultPath, "LANG=" + DefaultLang, "HOME=" + engineHome(os.Geteuid())}
+		cmd.Dir = "/"
+		_ = cmd.Run() // that it knows of none is the usual answer
+		cancel()
 	}
 }
 
@@ -52,6 +99,7 @@ func (s *supervisor) populated() bool {
 
 // finish reports the proof. It is the shim's last word.
 func (s *supervisor) finish() {
+	s.removeContainer()
 	r := reapedReport{Reaped: Reaped{Confirmed: s.empty && !s.populated(), Method: MethodSubreaper, Killed: s.killed}}
 	if s.cgroup != nil {
 		r.Method = MethodCgroup

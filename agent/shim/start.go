@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/isolation"
 )
 
 // orderTimeout is how long the shim may take to read an order. A shim that
@@ -53,7 +54,7 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("start a shim: %w", err)
 	}
-	if err := Layout(c.Dir).make(c.Dir, c.Credential); err != nil {
+	if err := c.makeFolders(); err != nil {
 		return nil, fmt.Errorf("start a shim: %w", err)
 	}
 	p, reports, err := spawn(c)
@@ -71,7 +72,7 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 func (c *Config) order() (*startOrder, error) {
 	f := Layout(c.Dir)
 	t := c.Task
-	t.Protocol, t.WorkDir, t.OutputDir = executor.Protocol, f.Work, f.Output
+	t.Protocol, t.WorkDir, t.OutputDir, t.Isolation = executor.Protocol, f.Work, f.Output, c.Isolation.level()
 	task, err := executor.EncodeTask(t)
 	if err != nil {
 		return nil, err
@@ -85,6 +86,9 @@ func (c *Config) order() (*startOrder, error) {
 			fmt.Sprintf("%s=%d", executor.EnvProtocol, executor.Protocol),
 			fmt.Sprintf("%s=%d", executor.EnvControlFD, executor.ControlFD),
 		},
+	}
+	if c.Isolation.level() != isolation.LevelProcess {
+		o.Box, o.Disk = c.box(), c.Isolation.Disk
 	}
 	return o, nil
 }

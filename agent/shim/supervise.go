@@ -33,6 +33,7 @@ type supervisor struct {
 	settled       bool
 	stopping      *descent
 	killed        int
+	full          <-chan struct{} // the folders took more than they may
 }
 
 func newSupervisor() (*supervisor, error) {
@@ -122,7 +123,11 @@ func (s *supervisor) launch() bool {
 		return false
 	}
 	s.began = isolation.BootNow()
-	l, err := launch(s.start, s.cgroup, a)
+	start := launch
+	if s.start.Box != nil {
+		start = launchInside
+	}
+	l, err := start(s.start, s.cgroup, a)
 	if err != nil {
 		s.failed(err.Error(), ReasonOwn)
 		return false
@@ -141,6 +146,7 @@ func (s *supervisor) launch() bool {
 		os.Stderr.WriteString("shim: " + err.Error() + "\n")
 	}
 	s.out.send(report{Started: &startedReport{Pid: l.id.Pid, Applied: l.applied}})
+	s.full = watchDisk(s.start)
 	return true
 }
 
@@ -208,6 +214,11 @@ func (s *supervisor) watch() {
 		select {
 		case <-s.child:
 		case <-s.alarm.C:
+		case r, ok := <-s.reports():
+			s.takeInside(r, ok)
+		case <-s.full:
+			s.full = nil
+			s.stop(ReasonDisk, Ladder{})
 		case <-s.term:
 			s.stop(ReasonAgentLost, s.start.Ladder)
 		case o, ok := <-orders:
@@ -272,6 +283,11 @@ func (s *supervisor) reap() {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.ECHILD):
 			s.empty = true
+			// Nobody is left to hold the status socket, so that its end comes at once.
+			for reports := s.reports(); reports != nil && !s.exited; {
+				r, ok := <-reports
+				s.takeInside(r, ok)
+			}
 		case err != nil || pid == 0:
 			return
 		case pid == s.exec.id.Pid && !s.exited:
@@ -281,17 +297,41 @@ func (s *supervisor) reap() {
 }
 
 func (s *supervisor) executorEnded(ws unix.WaitStatus) {
+	if ws.Signaled() {
+		s.ended(0, int(ws.Signal()))
+	} else {
+		s.ended(ws.ExitStatus(), 0)
+	}
+}
+
+func (s *supervisor) ended(code, sig int) {
 	s.exited = true
 	if s.stopping == nil {
 		s.reason = ReasonOwn
 	}
-	e := exitedReport{Reason: s.reason, Settled: s.settled, Ran: isolation.BootNow().Sub(s.began)}
-	if ws.Signaled() {
-		e.Signal = int(ws.Signal())
-	} else {
-		e.Code = ws.ExitStatus()
+	s.out.send(report{Exited: &exitedReport{
+		Code: code, Signal: sig, Reason: s.reason, Settled: s.settled, Ran: isolation.BootNow().Sub(s.began),
+	}})
+}
+
+// reports is nil, from which nothing comes, at level process.
+func (s *supervisor) reports() <-chan insidePacket {
+	if s.exec.inside == nil || s.exited {
+		return nil
 	}
-	s.out.send(report{Exited: &e})
+	return s.exec.inside.reports
+}
+
+// takeInside takes the word of the first process inside. Without one the engine or
+// that process was lost, and the kernel has killed the executor with it.
+func (s *supervisor) takeInside(r insidePacket, ok bool) {
+	switch {
+	case s.exited:
+	case !ok:
+		s.ended(0, int(unix.SIGKILL))
+	case r.Exited != nil:
+		s.ended(r.Exited.Code, r.Exited.Signal)
+	}
 }
 
 func (s *supervisor) writeRecord() error {
@@ -306,6 +346,9 @@ func (s *supervisor) writeRecord() error {
 	s.record = record{BootID: boot, Shim: self, StopBudget: s.start.Ladder.Budget() + s.start.ReapTimeout}
 	if s.cgroup != nil {
 		s.record.Cgroup = s.cgroup.Path
+	}
+	if b := s.start.Box; b != nil {
+		s.record.Engine, s.record.Container = b.Engine.Name, b.ID
 	}
 	return s.record.write(Layout(s.start.Dir).Record)
 }

@@ -54,7 +54,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "-test.run",
-		"Kit|Sees|ExecFailure|StopEnds|OwnExit|Deadline|LostAgent|CleanUp|LostShim|StopBefore|StopRight|DoesNotGo|StoppedShim|ToTheShim|MeetsTheLimit")
+		"Kit|Sees|ExecFailure|StopEnds|OwnExit|Deadline|LostAgent|CleanUp|LostShim|StopBefore|StopRight|DoesNotGo|StoppedShim|ToTheShim|MeetsTheLimit|BoxesRun|AgentAndShim|TaskNames|NothingRuns",
+		"-test.skip", "StopEndsTheTreeInBoxes|RunningInBoxes|LostShimEndsBoxes|LostAgentEndsBoxes")
 	cmd.Dir = home
 	cmd.Env = []string{"PATH=" + shim.DefaultPath, "HOME=" + home, "TMPDIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

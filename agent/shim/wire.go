@@ -27,6 +27,8 @@ type startOrder struct {
 	Limits      isolation.Limits   `json:"limits"`
 	Credential  *Credential        `json:"credential,omitempty"`
 	Cgroup      bool               `json:"cgroup"`
+	Box         *isolation.Box     `json:"box,omitempty"` // nil at level process
+	Disk        uint64             `json:"disk,omitempty"`
 	Deadline    isolation.BootTime `json:"deadline"`
 	Ladder      Ladder             `json:"ladder"`
 	ReapTimeout time.Duration      `json:"reap_timeout"`
@@ -90,6 +92,8 @@ const (
 	ReasonDeadline  Reason = "deadline"
 	ReasonAgentLost Reason = "agent_lost"
 	ReasonShimLost  Reason = "shim_lost"
+	// ReasonDisk: its folders took more than they may.
+	ReasonDisk Reason = "disk"
 )
 
 // Reaped is the proof that the process tree is gone.

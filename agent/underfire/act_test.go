@@ -58,6 +58,7 @@ var acts = map[string]func(t executor.Task) int{
 	"floods":   floodsMemory,
 	"steady":   steady,
 	"talks":    talks,
+	"escapes":  escapes,
 }
 
 // act does what the task's action names.

@@ -50,6 +50,10 @@ type settings struct {
 	Quota, Total      int64
 	Limits            isolation.Limits
 	Credential        *shim.Credential
+	// Isolation, RootFS and Disk as agent.Config has them; no Isolation means process.
+	Isolation []string
+	RootFS    map[string]string
+	Disk      int64
 	// Vault, if it is to have one, and its AppRole.
 	Vault, RoleID, SecretIDFile string
 }
@@ -70,7 +74,11 @@ func beAgent(arg string) int {
 	if s.Vault != "" {
 		access = &vault.Config{Address: s.Vault, Login: vault.AppRole{RoleID: s.RoleID, SecretIDFile: s.SecretIDFile}}
 	}
+	if len(s.Isolation) == 0 {
+		s.Isolation = []string{isolation.LevelProcess}
+	}
 	a, err := agent.New(agent.Config{
+		Isolation: s.Isolation, RootFS: s.RootFS, SandboxDisk: s.Disk,
 		Connect: connect, EnrolmentToken: "ee_enrol", StateDir: s.Dir, Name: "verification-runner", Version: "1.0.0", Slots: s.Slots,
 		Executors: map[string]agent.Executor{"verification": {Argv: []string{s.Binary, "act"}, SHA256: "00"}},
 		Shim:      []string{"/proc/self/exe", "shim"}, SpoolQuota: s.Quota, SpoolTotal: s.Total, Metrics: s.Metrics,

@@ -31,15 +31,15 @@ type guard struct {
 	decisions []decision
 }
 
-// decision is what policy said about one address.
+// decision is what policy said about one address, or about what a check uses.
 type decision struct {
 	subject string
 	verdict policy.Verdict
 }
 
 // maxDecisions bounds how many distinct decisions one attempt reports: a name
-// with ever new addresses must not flood the ledger. A refusal ends the
-// attempt and is always reported.
+// with ever new addresses must not flood the ledger. A refusal ends the attempt
+// and is always reported, and so is a privilege.
 const maxDecisions = 32
 
 func newGuard(req Request) *guard {
@@ -129,16 +129,21 @@ func (e *lookupError) Unwrap() error { return e.cause }
 
 func (g *guard) check(host string, addr netip.AddrPort) error {
 	v := g.policy.CheckDial(g.action, g.environment, host, addr)
-	g.mu.Lock()
-	if !g.told[v.InputDigest] && (!v.Allow || len(g.told) < maxDecisions) {
-		g.told[v.InputDigest] = true
-		g.decisions = append(g.decisions, decision{host + " at " + addr.String(), v})
-	}
-	g.mu.Unlock()
+	g.note(host+" at "+addr.String(), v)
 	if !v.Allow {
 		return &deniedError{v}
 	}
 	return nil
+}
+
+// note keeps a decision to be reported, each distinct one once.
+func (g *guard) note(subject string, v policy.Verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.told[v.InputDigest] && (!v.Allow || len(v.Privileges) > 0 || len(g.told) < maxDecisions) {
+		g.told[v.InputDigest] = true
+		g.decisions = append(g.decisions, decision{subject, v})
+	}
 }
 
 // takeDecisions gives the decisions made since it was last asked, each distinct

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/platform-core/execution-plane-service/policy"
 )
@@ -100,7 +101,8 @@ func (h *httpProber) try(ctx context.Context) observation {
 		return failedTry(err, latency, len(h.params.Expect), attrs)
 	}
 	answer.latency = latency
-	o := observation{seen: true, latency: latency, attrs: attrs}
+	o := observation{seen: true, latency: latency, attrs: attrs, told: answer.told()}
+	o.cut, _ = classify(answer.bodyErr)
 	for i := range h.params.Expect {
 		o.judged = append(o.judged, h.params.Expect[i].judge(answer))
 	}
@@ -114,6 +116,27 @@ type httpAnswer struct {
 	body    []byte
 	bodyErr error // the body ended early; status and header stand
 	latency time.Duration
+}
+
+// told is the answer for an assertion. A body that broke off is left out: what it
+// does not hold may only not have come.
+func (a *httpAnswer) told() map[string]any {
+	headers := map[string]any{}
+	for name, values := range a.header {
+		headers[strings.ToLower(name)] = strings.Join(values, ", ")
+	}
+	out := map[string]any{"headers": headers}
+	if a.bodyErr != nil {
+		return out
+	}
+	if utf8.Valid(a.body) {
+		out["body"] = string(a.body)
+	}
+	var doc any
+	if err := decode(a.body, &doc); err == nil {
+		out["json"] = doc
+	}
+	return out
 }
 
 func (h *httpProber) ask(ctx context.Context, attrs *attributes) (*httpAnswer, error) {

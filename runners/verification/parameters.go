@@ -11,6 +11,9 @@ import (
 	"github.com/platform-core/execution-plane-service/runners"
 )
 
+// pacing are the names of common but resource_id: when to try, and for how long.
+var pacing = []string{"deadline_seconds", "timeout_seconds", "interval_seconds", "stable_successes", "stable_seconds", "backoff"}
+
 // common are the parameters that every probe has.
 type common struct {
 	ResourceID      string   `json:"resource_id"`
@@ -42,9 +45,10 @@ type tlsParameters struct {
 // plan is what the loop needs, with every default filled in.
 type plan struct {
 	target   runners.Target
-	user     string
+	resource Resource
 	deadline time.Duration
 	timeout  time.Duration // of one try
+	lastTry  time.Duration // what the last try keeps of the deadline; 0 is for a quick one
 	retry    policy.RetryPolicy
 }
 
@@ -52,9 +56,8 @@ type plan struct {
 const defaultTryTimeout = 5 * time.Second
 
 func newPlan(req Request) (plan, error) {
-	if violations := runners.Catalogue().ValidateParameters(req.Action, req.Parameters); len(violations) > 0 {
-		v := violations[0]
-		return plan{}, fmt.Errorf("parameter %q: %s", v.Pointer, v.Message)
+	if err := checkParameters(req.Action, req.Parameters); err != nil {
+		return plan{}, err
 	}
 	var c common
 	if err := json.Unmarshal(req.Parameters, &c); err != nil {
@@ -71,7 +74,7 @@ func newPlan(req Request) (plan, error) {
 	p := plan{target: targets[0], deadline: probeDeadline(c.DeadlineSeconds, req.Timeout), timeout: defaultTryTimeout}
 	for _, r := range req.Resources {
 		if r.ID == p.target.ResourceID {
-			p.user = r.User
+			p.resource = r
 		}
 	}
 	if c.TimeoutSeconds > 0 {
@@ -83,6 +86,15 @@ func newPlan(req Request) (plan, error) {
 	}
 	p.retry = mergeRetry(retry, c)
 	return p, nil
+}
+
+// checkParameters holds parameters to the action's schema.
+func checkParameters(action string, params json.RawMessage) error {
+	if violations := runners.Catalogue().ValidateParameters(action, params); len(violations) > 0 {
+		v := violations[0]
+		return fmt.Errorf("parameter %q: %s", v.Pointer, v.Message)
+	}
+	return nil
 }
 
 // probeDeadline is the time that the tries have: what the job asks for, at

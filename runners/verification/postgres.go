@@ -52,7 +52,7 @@ func newPostgresProber(req Request, p plan, g *guard) (*postgresProber, error) {
 	pg := &postgresProber{plan: p, guard: g, user: params.User, database: params.Database,
 		named: params.Database != "", expect: params.Expect}
 	if pg.user == "" {
-		pg.user = p.user
+		pg.user = p.resource.User
 	}
 	if pg.user == "" {
 		pg.user = "postgres"

@@ -80,6 +80,11 @@ func TestRealPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("open", look(&memory{}, settled), "passed", "passed", "failed read_write")
+	custom := patient(t, "verify.custom.probe", port, `{`+settled+`"parameters":{"standby":false},"probe":"p"}`)
+	custom.Policy = devRules(t, rule("postgres", `{expect: [{name: rw, mode: read_write}]}`, `sample.ok && sample.in_recovery == parameters.standby`))
+	if r := probe(t, custom); r.result("p") != "passed" {
+		t.Errorf("custom probe: %s\n%s", r.result("p"), r.log.String())
+	}
 	expect("missing database", look(&memory{}, settled+`"database":"nothere",`), "failed database_missing", "failed database_missing", "failed database_missing")
 
 	signal := filepath.Join(data, "standby.signal")

@@ -29,6 +29,8 @@ const (
 	reasonInRecovery         = "in_recovery"
 	reasonReadOnly           = "read_only_session"
 	reasonReadWrite          = "read_write"
+	reasonAssertion          = "assertion_false"
+	reasonAssertionError     = "assertion_error"
 )
 
 // broke is the judgement of a condition that was looked at and is false.

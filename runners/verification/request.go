@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/platform-core/execution-plane-service/agent/executor"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
 )
@@ -25,19 +26,29 @@ type Request struct {
 	Policy Policy
 	// Resolver looks up names; nil means the system's.
 	Resolver Resolver
+
+	// Task is the whole of what the executor was given: checks by ssh and by ansible
+	// take secrets, inputs, packages and controls from it.
+	Task executor.Task
+	// Checks are made by executors of other runners.
+	Checks Checks
 }
 
 // Resource is one entry of target.resources.
 type Resource struct {
 	runners.Resource
-	User string // binding.user
+	Type         string // resource_type
+	AccessSecret string // binding.access_secret, a name in Task.Secrets
 }
 
-// Policy is what the probe asks of the bundle that the offer named. Both
-// answers depend on the arguments alone.
+// Policy is what the probe asks of the bundle that the offer named. Every answer
+// depends on the arguments alone.
 type Policy interface {
 	CheckDial(action, environment, host string, addr netip.AddrPort) policy.Verdict
 	Retry(name string) (policy.RetryPolicy, bool)
+	Probe(in policy.Input) (policy.Probe, policy.Verdict)
+	CapabilityGrant(in policy.Input) (policy.Capability, policy.Verdict)
+	HostKeyGrant(in policy.Input) ([]string, policy.Verdict)
 }
 
 // Resolver looks up the addresses of a name. *net.Resolver is one.
@@ -52,8 +63,8 @@ type Recorder interface {
 	Progress(Progress)
 	Evidence(Evidence)
 	Artifact(Artifact)
-	// PolicyDecided is called once for each distinct decision on an address,
-	// which subject names.
+	// PolicyDecided is called once for each distinct decision on an address or on
+	// what a check uses, which subject names.
 	PolicyDecided(subject string, verdict policy.Verdict)
 	// Logf writes one line for people, without its line end.
 	Logf(format string, args ...any)
@@ -80,13 +91,13 @@ const (
 // Evidence is what became of one expectation.
 type Evidence struct {
 	Name       string
-	Type       string // always api_check
+	Type       string // api_check, or command_check where something ran on the target
 	Capability string
 	Result     Result
 	ObservedAt time.Time      // of the observation that decided, else of the last try
 	Source     string         // name of the artifact that holds the samples
 	Reason     string         // a code; empty if passed
-	Attributes map[string]any // of the last observation, small and without text of the peer
+	Attributes map[string]any // of the same try, small and without text of the peer
 }
 
 // Artifact is a file in OutputDir.

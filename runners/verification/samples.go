@@ -15,8 +15,9 @@ const SamplesName = "probe_samples.jsonl"
 type sample struct {
 	Time         time.Time               `json:"ts"`
 	N            int                     `json:"n"`
-	OK           bool                    `json:"ok"`       // every expectation held
-	Observed     bool                    `json:"observed"` // the peer answered
+	Probe        string                  `json:"probe,omitempty"` // of a capability
+	OK           bool                    `json:"ok"`              // every expectation held
+	Observed     bool                    `json:"observed"`        // the peer answered
 	LatencyMS    float64                 `json:"latency_ms"`
 	ErrorClass   string                  `json:"error_class,omitempty"`
 	Attributes   map[string]any          `json:"attributes,omitempty"`

@@ -34,10 +34,13 @@ func (s *schedule) next(satisfied bool) time.Duration {
 }
 
 // beforeLastTry shortens a pause so that one more try fits before the end of
-// the whole time; false means that none does. The last try keeps a tenth of the
-// whole, at most a second: most tries need far less.
-func beforeLastTry(pause, remaining, whole, tryTimeout time.Duration) (time.Duration, bool) {
-	last := min(tryTimeout, time.Second, whole/10)
+// the whole time; false means that none does. The last try keeps what the plan says,
+// else a tenth of the whole, at most a second: most tries need far less.
+func (p plan) beforeLastTry(pause, remaining time.Duration) (time.Duration, bool) {
+	last := p.lastTry
+	if last == 0 {
+		last = min(p.timeout, time.Second, p.deadline/10)
+	}
 	if remaining <= last {
 		return 0, false
 	}

@@ -14,16 +14,36 @@ import (
 	"github.com/platform-core/execution-plane-service/runners"
 )
 
-// Serve is the executor's main function: it speaks the executor protocol and
-// gives the process's exit code.
-func Serve() int { return executor.Serve(Run) }
+// Checks are the executors of other runners that probes of policy may need. Runners
+// do not import one another, so the program gives them. The zero value has none: such
+// a probe then ends as task_failed.
+type Checks struct {
+	// Ansible runs one task of the action ansible.playbook.run, for a probe with the
+	// check ansible. It is called once for each try, with a task that has one
+	// resource and folders of its own; its messages become the probe's sample.
+	Ansible func(ctx context.Context, task executor.Task, control *executor.Control) executor.Outcome
+}
+
+// Serve is the executor's main function without checks of other runners: it speaks
+// the executor protocol and gives the process's exit code.
+func Serve() int { return Checks{}.Serve() }
+
+// Run does one task of the executor protocol, without checks of other runners.
+func Run(ctx context.Context, task executor.Task, control *executor.Control) executor.Outcome {
+	return Checks{}.Run(ctx, task, control)
+}
+
+// Serve is the executor's main function: it speaks the executor protocol and gives
+// the process's exit code.
+func (c Checks) Serve() int { return executor.Serve(c.Run) }
 
 // Run does one task of the executor protocol. Lines for people go to stdout.
-func Run(ctx context.Context, task executor.Task, control *executor.Control) executor.Outcome {
+func (c Checks) Run(ctx context.Context, task executor.Task, control *executor.Control) executor.Outcome {
 	req, err := requestOf(task)
 	if err != nil {
 		return executor.Outcome{Result: executor.InputsRejected, RecommendedCategory: CategoryValidation, Message: err.Error()}
 	}
+	req.Checks = c
 	rec := &protocolRecorder{control: control, log: os.Stdout}
 	outcome := Probe(ctx, req, rec)
 	if rec.err != nil {
@@ -65,14 +85,15 @@ func requestOf(task executor.Task) (Request, error) {
 		Parameters:  task.Parameters,
 		Timeout:     time.Duration(task.DeadlineSeconds) * time.Second,
 		OutputDir:   task.OutputDir,
-		Policy:      bundle,
+		Task:        task,
 	}
 	for _, r := range task.Resources {
 		req.Resources = append(req.Resources, Resource{
-			Resource: runners.Resource{ID: r.ResourceID, Address: r.Binding.Address, Port: r.Binding.Port},
-			User:     r.Binding.User,
+			Resource: runners.Resource{ID: r.ResourceID, Address: r.Binding.Address, Port: r.Binding.Port, User: r.Binding.User},
+			Type:     r.ResourceType, AccessSecret: r.Binding.AccessSecret,
 		})
 	}
+	req.Policy = bundle.ForJob(policyInput(req, req.Parameters, nil))
 	if text := string(task.Retry); text != "" && text != "null" {
 		req.Retry = new(policy.RetryPolicy)
 		if err := json.Unmarshal(task.Retry, req.Retry); err != nil {
@@ -173,6 +194,6 @@ func (r *protocolRecorder) PolicyDecided(subject string, v policy.Verdict) {
 	}
 	r.keep(r.control.Fact(executor.Fact{
 		Kind: executor.FactPolicyDecided, Verdict: verdict, BundleDigest: v.BundleDigest, InputDigest: v.InputDigest,
-		Rules: v.Rules[:min(len(v.Rules), maxFactRules)], Subject: clipLine(subject), Detail: detail,
+		Rules: v.Rules[:min(len(v.Rules), maxFactRules)], Privileges: v.Privileges, Subject: clipLine(subject), Detail: detail,
 	}))
 }

@@ -46,7 +46,7 @@ type stability struct {
 	last    judgement // the last observation; zero if there was none
 	lastTry judgement
 	at      time.Time      // of the last observation, else of the last try
-	attrs   map[string]any // of the last observation
+	attrs   map[string]any // of the same try
 }
 
 func newStability(retry policy.RetryPolicy) *stability {
@@ -61,10 +61,10 @@ func (s *stability) add(at time.Time, j judgement, attrs map[string]any) {
 	}
 	s.lastTry = j
 	if j.sight != unseen {
-		s.last, s.attrs = j, attrs
+		s.last = j
 	}
 	if j.sight != unseen || s.last.sight == "" {
-		s.at = at
+		s.at, s.attrs = at, attrs
 	}
 	if j.sight != held {
 		s.run = 0

@@ -49,7 +49,7 @@ func play(t *testing.T, p plan, at func(time.Duration) []judgement, names ...str
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newLoop(p, s, newGuard(Request{}), m, samples)
+		l := newProbing([]unit{{plan: p, prober: s, expect: s.names}}, newGuard(Request{}), m, samples)
 		l.run(context.Background())
 		outcome = l.finish()
 	})
@@ -190,7 +190,7 @@ func TestJitterStaysAroundThePause(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	base := Request{Action: "verify.tcp.connect", Policy: policy.Builtin(), Timeout: time.Minute,
-		Resources: []Resource{{Resource: runners.Resource{ID: "r", Address: "a.test", Port: 1}, User: "u"}}}
+		Resources: []Resource{{Resource: runners.Resource{ID: "r", Address: "a.test", Port: 1, User: "u"}}}}
 	named := policy.RetryPolicy{Name: "retry/mine", Interval: 2 * time.Second, MaxInterval: 8 * time.Second, Factor: 2, Jitter: 0.5, StableSuccesses: 5, StableFor: time.Second, Attempts: 9}
 	tests := []struct {
 		name     string
@@ -216,8 +216,8 @@ func TestPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.deadline != tc.deadline || p.timeout != defaultTryTimeout || p.user != "u" {
-				t.Errorf("deadline %s, try %s, user %q", p.deadline, p.timeout, p.user)
+			if p.deadline != tc.deadline || p.timeout != defaultTryTimeout || p.resource.User != "u" {
+				t.Errorf("deadline %s, try %s, user %q", p.deadline, p.timeout, p.resource.User)
 			}
 			if diff := cmp.Diff(tc.want, p.retry); diff != "" {
 				t.Errorf("retry (-want +got):\n%s", diff)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"regexp"
 	"time"
+	"unicode/utf8"
 )
 
 // maxBanner bounds what is read of a server's greeting, in bytes.
@@ -77,6 +78,9 @@ func (t *tcpProber) try(ctx context.Context) observation {
 		o.latency = time.Since(began)
 		o.class, _ = classify(bannerErr)
 		sum := sha256.Sum256(banner)
+		if utf8.Valid(banner) && len(banner) > 0 {
+			o.told = map[string]any{"banner": string(banner)}
+		}
 		o.attrs["banner_bytes"], o.attrs["banner_sha256"] = len(banner), hex.EncodeToString(sum[:])
 	}
 	for _, e := range t.expect {

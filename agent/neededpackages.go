@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/platform-core/execution-plane-service/packages"
+	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
+)
+
+// neededPackages are those that the job's parameters name, and those that the
+// offer's policy bundle makes its probes with. What policy refuses is left out: the
+// executor asks again and says so.
+func (at *attempt) neededPackages() ([]packages.Reference, error) {
+	in := at.policyInput()
+	if in.Use == nil {
+		return nil, nil
+	}
+	if p := in.Use.Package; p != nil {
+		return []packages.Reference{{Name: p.Name, SHA256: p.SHA256}}, nil
+	}
+	if in.Use.Probe == "" && in.Use.Capability == "" {
+		return nil, nil
+	}
+	b, err := at.bundle()
+	if err != nil {
+		return nil, err
+	}
+	return probePackages(b, in), nil
+}
+
+func probePackages(b *policy.Bundle, in policy.Input) (out []packages.Reference) {
+	if in.Use.Probe != "" {
+		if p, _ := b.Probe(in); p.Package.SHA256 != "" {
+			out = append(out, packages.Reference{Name: p.Package.Name, SHA256: p.Package.SHA256})
+		}
+		return out
+	}
+	c, _ := b.CapabilityGrant(in)
+	for _, p := range c.Probes {
+		use := runners.UseOf(p.Action, p.Parameters, in.Use.ResourceType)
+		if use == nil || use.Probe == "" {
+			continue
+		}
+		each := in
+		each.Use, each.Parameters = use, p.Parameters
+		for _, ref := range probePackages(b, each) {
+			if !slices.Contains(out, ref) {
+				out = append(out, ref)
+			}
+		}
+	}
+	return out
+}
+
+// policyInput is what policy decided on when the job was submitted.
+func (at *attempt) policyInput() policy.Input {
+	s := &at.spec
+	in := policy.Input{
+		Action: s.Action, JobType: s.JobType, Environment: s.Target.Environment, Runner: s.RunnerName(), Isolation: s.Isolation(),
+		RetryPolicyRef: s.Controls.RetryPolicyRef, AllowedCommandsRef: s.Controls.AllowedCommandsRef, OperationPolicyRef: s.Controls.OperationPolicyRef,
+		Destructive: s.Controls.Destructive, Labels: s.Labels, Parameters: s.Inputs.Parameters,
+	}
+	var resources []runners.Resource
+	for _, r := range s.Target.Resources {
+		x := runners.Resource{ID: r.ResourceID}
+		if b := r.Binding; b != nil {
+			x.Address, x.Port, x.User = b.Address, b.Port, b.User
+		}
+		resources = append(resources, x)
+	}
+	// What cannot be dialled is told by the executor.
+	targets, _ := runners.Targets(s.Action, s.Inputs.Parameters, resources)
+	resourceType := ""
+	for _, t := range targets {
+		in.Targets = append(in.Targets, policy.Target(t))
+	}
+	for _, r := range s.Target.Resources {
+		if len(targets) == 1 && r.ResourceID == targets[0].ResourceID {
+			resourceType = r.ResourceType
+		}
+	}
+	for _, x := range s.Inputs.Secrets {
+		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: x.Name, Ref: x.SecretRef})
+	}
+	in.Use = runners.UseOf(s.Action, s.Inputs.Parameters, resourceType)
+	return in
+}
