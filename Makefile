@@ -21,10 +21,11 @@ RACE_PACKAGES := ./agent ./api/... ./artifacts ./callbacks ./commands ./dispatch
 MUCH_DATA := ^(TestSecretArtifactWhileVaultIsAway|TestPatternsOfSecretArtifactsAreBounded|TestALargeSecret)
 PLAIN_PACKAGES = $(shell go list ./... | grep -vxF "$$(go list $(RACE_PACKAGES))")
 
+# Without C: a runner's program also runs inside root file systems that are not its own.
 .PHONY: build
 build:
 	mkdir -p bin
-	go build -trimpath -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: demo
 demo:
@@ -32,7 +33,7 @@ demo:
 
 # What CI runs.
 .PHONY: test
-test: deps peers-s3 peers-vault peers-kafka lint vet previous unit race known-bad fuzz-briefly
+test: deps peers-s3 peers-vault peers-kafka peers-hosts lint vet previous unit race known-bad fuzz-briefly
 
 .PHONY: deps
 deps:
@@ -50,6 +51,11 @@ peers-vault:
 peers-kafka:
 	tools/deps.sh kafka
 	test/peers/kafka/build.sh
+
+# sshd, ansible-core, bubblewrap, podman, runc: from the distribution's packages.
+.PHONY: peers-hosts
+peers-hosts:
+	test/peers/hosts/install.sh
 
 # The tests' broker for people: one node on 127.0.0.1:9092 (PORT), until Ctrl-C.
 .PHONY: kafka
@@ -122,7 +128,7 @@ fuzz-briefly:
 fuzz:
 	grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | grep -E '$(or $(FUZZ),Fuzz)' | sort | while IFS=: read -r file func; do \
 		echo "fuzz $${func#func } in $$(dirname "$$file")"; \
-		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(or $(FUZZTIME),30s) "$$(dirname "$$file")" </dev/null; \
+		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzzminimizetime 1s -fuzztime $(or $(FUZZTIME),30s) "$$(dirname "$$file")" </dev/null; \
 	done
 
 # Figures beside their peers, some 40 minutes. PART takes some parts only (make

@@ -83,6 +83,12 @@ func (s *server) activatePolicy(q *request) error {
 	if err := s.Commands.ReplacePolicy(q.Context(), q.meta, body.BundleDigest, body.Reason); err != nil {
 		return err
 	}
+	// This replica decides with it before it answers.
+	if s.PolicyReplaced != nil {
+		if err := s.PolicyReplaced(q.Context()); err != nil {
+			return err
+		}
+	}
 	return s.showPolicy(q)
 }
 

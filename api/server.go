@@ -29,6 +29,9 @@ type Config struct {
 	Feed      eventstore.Feed
 	Policies  Policies
 	Health    Health
+	// PolicyReplaced, if not nil, makes this replica decide with the bundle that the
+	// ledger calls the active one.
+	PolicyReplaced func(ctx context.Context) error
 	// Endpoints, Deliveries and Forwarder may be nil, each by itself: this replica was
 	// told of none, does not deliver, does not publish.
 	Endpoints  Endpoints

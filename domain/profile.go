@@ -29,8 +29,13 @@ func DefaultProfile() Profile {
 		Name: "default", ReportEvery: 10 * time.Second, Fence: 80 * time.Second,
 		Offer: 15 * time.Second, Salvage: 10 * time.Minute, Upload: 10 * time.Minute, MaxOffers: 5,
 		StopBudget: func(jobType string) time.Duration {
-			if jobType == "opentofu" {
+			switch jobType {
+			case "opentofu":
 				return 90 * time.Second
+			case "ansible": // several hosts in the middle of a task
+				return 30 * time.Second
+			case "ssh": // TERM, KILL and a look at the host, each over its own connection
+				return 20 * time.Second
 			}
 			return 10 * time.Second
 		},
@@ -42,7 +47,15 @@ func FastProfile() Profile {
 	return Profile{
 		Name: "fast", ReportEvery: 3 * time.Second, Fence: 14 * time.Second,
 		Offer: 5 * time.Second, Salvage: 5 * time.Second, Upload: 20 * time.Second, MaxOffers: 5,
-		StopBudget: func(string) time.Duration { return 6 * time.Second },
+		StopBudget: func(jobType string) time.Duration {
+			switch jobType {
+			case "ansible":
+				return 20 * time.Second
+			case "ssh":
+				return 15 * time.Second
+			}
+			return 6 * time.Second
+		},
 	}
 }
 

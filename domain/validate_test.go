@@ -224,7 +224,8 @@ func TestEffectiveClocks(t *testing.T) {
 	}
 	s.Controls = domain.Controls{TimeoutSeconds: 60}
 	for name, c := range map[string]struct{ lease, offer, stop, upload, salvage int }{
-		"default/verification": {90, 15, 10, 600, 600}, "default/opentofu": {170, 15, 90, 600, 600}, "fast/ssh": {20, 5, 6, 20, 5},
+		"default/verification": {90, 15, 10, 600, 600}, "default/opentofu": {170, 15, 90, 600, 600}, "default/ansible": {110, 15, 30, 600, 600}, "default/ssh": {100, 15, 20, 600, 600},
+		"fast/verification": {20, 5, 6, 20, 5}, "fast/ssh": {29, 5, 15, 20, 5}, "fast/ansible": {34, 5, 20, 20, 5},
 	} {
 		profile, jobType, _ := strings.Cut(name, "/")
 		p, ok := domain.ProfileByName(profile)

@@ -68,8 +68,6 @@ type Action struct {
 	NeedsResources bool
 	// Destructive says that controls.destructive must be true.
 	Destructive bool
-	// StopBudget is how long the executor may take to stop by itself.
-	StopBudget time.Duration
 	// MinTimeout is the least controls.timeout_seconds that makes sense.
 	MinTimeout time.Duration
 }
@@ -97,7 +95,6 @@ func verificationActions() []Action {
 		return Action{
 			Name: name, JobType: TypeVerification, Title: title,
 			NeedsResources: true,
-			StopBudget:     10 * time.Second,
 			MinTimeout:     ProbeReserve + time.Second,
 		}
 	}
@@ -110,11 +107,9 @@ func verificationActions() []Action {
 	}
 }
 
-// ansibleActions: a playbook may have hosts in the middle of something, so that it
-// gets longer than a probe to end.
 func ansibleActions() []Action {
 	play := func(name, title string) Action {
-		return Action{Name: name, JobType: TypeAnsible, Title: title, NeedsResources: true, StopBudget: 30 * time.Second, MinTimeout: 10 * time.Second}
+		return Action{Name: name, JobType: TypeAnsible, Title: title, NeedsResources: true, MinTimeout: 10 * time.Second}
 	}
 	actions := []Action{
 		play(AnsiblePlaybookRun, "Run a playbook of an approved package"),
@@ -128,7 +123,7 @@ func ansibleActions() []Action {
 
 func sshActions() []Action {
 	on := func(name, title string) Action {
-		return Action{Name: name, JobType: TypeSSH, Title: title, NeedsResources: true, StopBudget: 20 * time.Second, MinTimeout: 5 * time.Second}
+		return Action{Name: name, JobType: TypeSSH, Title: title, NeedsResources: true, MinTimeout: 5 * time.Second}
 	}
 	return []Action{
 		on(SSHCommandRun, "Run a command template of policy on a host"),

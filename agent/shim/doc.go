@@ -11,7 +11,8 @@
 // In a sandbox or container there are two stages more: "engine" becomes the isolation
 // engine (engine.go), and "inside" is the first process in what that made (inside.go).
 // It looks whether it is what was promised, starts the stage "exec", and tells the
-// shim over a socket on which the kernel says who writes.
+// shim over a socket on which the kernel says who writes. While an engine starts, stop,
+// deadline and the agent's loss hold too (await.go).
 //
 // The two sides speak JSON lines over the shim's stdin and stdout (wire.go).
 // They are always the same build, so these lines may change freely; the

@@ -37,8 +37,8 @@ type insidePacket struct {
 
 // launchInside starts the executor by way of an engine: the engine starts this
 // program's stage "inside", and that the executor. An error means that the executor
-// certainly never ran, or was killed before it could do anything that counts.
-func launchInside(o *startOrder, cg *isolation.Cgroup, a isolation.Applied) (launched, error) {
+// certainly never ran; unwanted then says whether and why it was not to.
+func launchInside(o *startOrder, cg *isolation.Cgroup, a isolation.Applied, by attendant) (launched, error) {
 	argv, order, err := composeInside(o, a)
 	if err != nil {
 		return launched{}, fmt.Errorf("%w: %w", errNeverRan, err)
@@ -66,7 +66,7 @@ func launchInside(o *startOrder, cg *isolation.Cgroup, a isolation.Applied) (lau
 	if err := unix.SetsockoptInt(status, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return launched{}, fmt.Errorf("%w: %w", errNeverRan, err)
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
+	_, err = syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
 		Env: stageEnv(stageEngine),
 		Files: []uintptr{null.Fd(), uintptr(wordsIn), uintptr(wordsIn), uintptr(far), uintptr(statusIn),
 			uintptr(inner), fdLogOut, fdLogErr, uintptr(task), uintptr(config)},
@@ -82,14 +82,14 @@ func launchInside(o *startOrder, cg *isolation.Cgroup, a isolation.Applied) (lau
 	reports, err := readPackets(opened.keep(status))
 	if err == nil {
 		l.inside.reports = reports
-		err = l.awaitRunning(pid)
+		err = l.awaitRunning(by)
 	}
 	if err == nil && o.Box.Engine.OwnCgroup() {
 		o.Limits.ReadLimits(l.inside.first.Pid, &l.applied)
 	}
 	if err != nil {
 		unix.Close(l.control)
-		return launched{inside: l.inside}, fmt.Errorf("%w: %w", errNeverRan, err)
+		return launched{inside: l.inside, unwanted: l.unwanted}, fmt.Errorf("%w: %w", errNeverRan, err)
 	}
 	return l, nil
 }
@@ -204,45 +204,6 @@ func becomeEngine() error {
 		return err
 	}
 	return fmt.Errorf("start %s: %w", e.Argv[0], syscall.Exec(e.Argv[0], e.Argv, e.Env))
-}
-
-// awaitRunning waits until the executor runs inside.
-func (l *launched) awaitRunning(engine int) error {
-	limit := time.NewTimer(launchTimeout)
-	defer limit.Stop()
-	for {
-		select {
-		case <-limit.C:
-			_ = unix.Kill(engine, unix.SIGKILL)
-			return l.inside.failed("it did not start the executor in time")
-		case r, ok := <-l.inside.reports:
-			switch {
-			case !ok && l.id.Pid != 0:
-				// The executor was about to run or ran already: what it did nobody knows,
-				// so it counts as started. The loop hears the same end.
-				return nil
-			case !ok:
-				return l.inside.failed("it ended before the executor was started")
-			case r.Error != "":
-				return errors.New(r.Error)
-			case r.Applied != nil:
-				l.applied = *r.Applied
-				stat, err := isolation.ReadStat(r.pid)
-				if err != nil {
-					stat.Pid = r.pid
-				}
-				l.id = stat.Identity
-			case r.Running:
-				if stat, err := isolation.ReadStat(r.pid); err == nil {
-					l.inside.first = stat.Identity
-				}
-				if l.id.Pid == 0 {
-					return l.inside.failed("the executor's process ended before it ran")
-				}
-				return nil
-			}
-		}
-	}
 }
 
 func (v *insideView) failed(text string) error {

@@ -25,8 +25,8 @@ func TestEngineLostAtTheStart(t *testing.T) {
 			close(reports)
 			close(quiet)
 			l := launched{inside: &insideView{reports: reports, words: &words{ended: quiet}}}
-			const nobody = 1 << 30
-			if err := l.awaitRunning(nobody); (err == nil) != tc.started {
+			wanted := attendant{unwanted: func() *unwanted { return nil }}
+			if err := l.awaitRunning(wanted); (err == nil) != tc.started {
 				t.Errorf("%v", err)
 			}
 			if got := l.inside.processes(); len(got) != 0 {

@@ -29,6 +29,8 @@ type launched struct {
 	applied isolation.Applied
 	control int         // the shim's end of the control socket
 	inside  *insideView // nil at level process
+	// unwanted: the executor was not to run any more while an engine started it.
+	unwanted *unwanted
 }
 
 // errNeverRan marks a failure before the executor's first instruction.

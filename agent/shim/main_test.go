@@ -212,7 +212,7 @@ func agentToCrash(dir, script, deadline, box string) {
 		fmt.Println("error", err)
 		return
 	}
-	c.ReapTimeout = time.Second
+	c.ReapTimeout, c.Private = time.Second, os.Getenv("SHIM_TEST_PRIVATE")
 	d, err := time.ParseDuration(deadline)
 	if err != nil {
 		fmt.Println("error", err)
@@ -238,6 +238,18 @@ func startAgent(t *testing.T, dir, script string, deadline time.Duration) *exec.
 
 func startAgentIn(t *testing.T, in shim.Isolation, dir, script string, deadline time.Duration) *exec.Cmd {
 	t.Helper()
+	cmd, out := spawnAgent(t, in, dir, script, deadline)
+	var seen [5]byte
+	if _, err := io.ReadFull(out, seen[:]); err != nil || string(seen[:]) != "ready" {
+		cmd.Process.Kill()
+		t.Fatalf("the agent said %q, %v", seen, err)
+	}
+	return cmd
+}
+
+// spawnAgent runs agentToCrash in a process of its own, with the script's stdout.
+func spawnAgent(t *testing.T, in shim.Isolation, dir, script string, deadline time.Duration) (*exec.Cmd, io.Reader) {
+	t.Helper()
 	box, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
@@ -252,10 +264,5 @@ func startAgentIn(t *testing.T, in shim.Isolation, dir, script string, deadline 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var seen [5]byte
-	if _, err := io.ReadFull(out, seen[:]); err != nil || string(seen[:]) != "ready" {
-		cmd.Process.Kill()
-		t.Fatalf("the agent said %q, %v", seen, err)
-	}
-	return cmd
+	return cmd, out
 }

@@ -2,10 +2,14 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/platform-core/execution-plane-service/agent/isolation"
 )
@@ -84,6 +88,30 @@ func removeContainer(b *isolation.Box) {
 		cmd.Dir = "/"
 		_ = cmd.Run() // that it knows of none is the usual answer
 		cancel()
+	}
+	if b.Engine.Name == isolation.Runc {
+		removeCgroups(b.ID)
+	}
+}
+
+// removeCgroups takes away what runc has made of a container's cgroups where it was
+// killed before it wrote down that there is one. The kernel removes empty ones only.
+func removeCgroups(id string) {
+	const root = "/sys/fs/cgroup"
+	dirs := []string{root}
+	entries, _ := os.ReadDir(root) // none, where there are no cgroups
+	for _, e := range entries {
+		dirs = append(dirs, filepath.Join(root, e.Name()))
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, filepath.Base(id))
+		// It may be busy for a moment after its last process.
+		for range 10 {
+			if !errors.Is(unix.Rmdir(path), unix.EBUSY) {
+				break
+			}
+			time.Sleep(lookAgain)
+		}
 	}
 }
 

@@ -59,6 +59,9 @@ func (s *supervisor) run() {
 	defer s.alarm.Close()
 	if !s.awaitStart() || !s.launch() {
 		s.proveNothingRan()
+		if s.start.Box != nil {
+			s.removePrivate()
+		}
 		return
 	}
 	s.watch()
@@ -123,13 +126,19 @@ func (s *supervisor) launch() bool {
 		return false
 	}
 	s.began = isolation.BootNow()
-	start := launch
+	var l launched
+	var err error
 	if s.start.Box != nil {
-		start = launchInside
+		l, err = launchInside(s.start, s.cgroup, a, s.attendant())
+	} else {
+		l, err = launch(s.start, s.cgroup, a)
 	}
-	l, err := start(s.start, s.cgroup, a)
 	if err != nil {
-		s.failed(err.Error(), ReasonOwn)
+		r := ReasonOwn
+		if l.unwanted != nil {
+			r = l.unwanted.reason
+		}
+		s.failed(err.Error(), r)
 		return false
 	}
 	s.exec = l
@@ -146,33 +155,21 @@ func (s *supervisor) launch() bool {
 		os.Stderr.WriteString("shim: " + err.Error() + "\n")
 	}
 	s.out.send(report{Started: &startedReport{Pid: l.id.Pid, Applied: l.applied}})
+	if u := l.unwanted; u != nil {
+		// Before its end is looked at, which may have been made here.
+		s.descend(u.reason, u.ladder, isolation.BootNow())
+	}
 	s.full = watchDisk(s.start)
 	return true
 }
 
 // stillWanted takes a last look before anything is launched.
 func (s *supervisor) stillWanted() bool {
-	for {
-		select {
-		case o, ok := <-s.orders:
-			switch {
-			case !ok:
-				s.failed("the agent is gone", ReasonAgentLost)
-				return false
-			case o.Stop != nil:
-				s.failed("stopped before it was started", ReasonStop)
-				return false
-			case o.Extend != nil:
-				s.extend(o.Extend.Until)
-			}
-		default:
-			if isolation.BootNow() >= s.deadline {
-				s.failed("the deadline passed before it was started", ReasonDeadline)
-				return false
-			}
-			return true
-		}
+	u := s.unwanted()
+	if u != nil {
+		s.failed(u.text, u.reason)
 	}
+	return u == nil
 }
 
 func (s *supervisor) failed(text string, r Reason) {
@@ -259,6 +256,10 @@ func (s *supervisor) stop(r Reason, l Ladder) {
 		s.stopping.hurry(now.Add(l.Budget()))
 		return
 	}
+	s.descend(r, l, now)
+}
+
+func (s *supervisor) descend(r Reason, l Ladder, now isolation.BootTime) {
 	s.relay.caughtUp()
 	s.reason, s.settled = r, s.relay.settled.Load()
 	s.stopping = newDescent(l, now)

@@ -15,6 +15,7 @@ import (
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
 	"github.com/platform-core/execution-plane-service/ledger"
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 type demoCmd struct {
@@ -36,7 +37,7 @@ func (c *demoCmd) Run(s *session) error {
 	}
 	begin := time.Now()
 	stack, err := embedded.Start(s.ctx, embedded.Options{
-		Listen: c.Listen, Version: version, Runner: &embedded.Runner{Pool: "default", Slots: 4, Executable: self},
+		Listen: c.Listen, Version: version, Runner: &embedded.Runner{Pool: "default", Slots: 4, JobTypes: []string{runners.TypeVerification, runners.TypeAnsible}, Executable: self},
 		Progress: func(what string) { fmt.Fprintln(s.err, "• "+what) },
 	})
 	if err != nil {
@@ -71,6 +72,13 @@ func (c *demoCmd) acts(s *session, stack *embedded.Stack) error {
 	jobs, err := demoJobs(stack)
 	if err != nil {
 		return err
+	}
+	if stack.Runs(runners.TypeAnsible) {
+		play, err := demoPlaybook(s, stack)
+		if err != nil {
+			return err
+		}
+		jobs = append(jobs, play)
 	}
 	var results []json.RawMessage
 	for i, j := range jobs {

@@ -1,6 +1,11 @@
 package main
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/platform-core/execution-plane-service/domain"
+)
 
 type explainCmd struct {
 	ID string `arg:"" help:"Attempt id, a prefix of it, or @latest."`
@@ -25,6 +30,12 @@ func (c *explainCmd) Run(s *session) error {
 	if p := e.Policy; p != nil {
 		fmt.Fprintf(s.out, "%s policy: %s (bundle %.12s)\n", mark(p.Verdict), p.Verdict, p.BundleDigest)
 		printReasons(s.out, p.Reasons)
+	}
+	if raw, _, err := api.Result(s.ctx, id, 0); err == nil && raw != nil {
+		var r domain.ExecutionResult
+		if json.Unmarshal(raw, &r) == nil {
+			printRunnerSays(s, s.out, api, id, eventsLog(r))
+		}
 	}
 	printFits(s.out, e.Runners)
 	printCallbacks(s.out, e.Callbacks)

@@ -19,7 +19,7 @@ var version = "1.0.0"
 type cli struct {
 	Global
 
-	Demo           demoCmd           `cmd:"" help:"Start everything on this machine, run four real jobs, and verify the ledger."`
+	Demo           demoCmd           `cmd:"" help:"Start everything on this machine, run real jobs, and verify the ledger."`
 	Serve          serveCmd          `cmd:"" help:"Run the service."`
 	Runner         runnerCmd         `cmd:"" help:"Run a runner, or enrol one."`
 	Submit         submitCmd         `cmd:"" help:"Submit a JobSpec, show its progress, and wait for its result."`
@@ -36,7 +36,12 @@ type cli struct {
 	Verify  verifyCmd  `cmd:"" help:"Prove the ledger: chains, heads, feed, and projections against a fold."`
 	Scrub   scrubCmd   `cmd:"" help:"Read every stored object and compare it with the ledger."`
 	Runners runnersCmd `cmd:"" help:"List runners, or pause, resume, drain, evict one."`
+	Audit   auditCmd   `cmd:"" help:"List what operators did and what jobs were let do beyond others."`
 	Token   tokenCmd   `cmd:"" help:"Create, list and revoke bearer tokens."`
+	Policy  policyCmd  `cmd:"" help:"Check a policy bundle, explain what it decides, and make it the active one."`
+
+	Package  packageCmd  `cmd:"" help:"Make, look at and push packages of playbooks."`
+	Artifact artifactCmd `cmd:"" help:"Put files to operations for their jobs, and list them."`
 
 	Callbacks callbacksCmd `cmd:"" help:"List callbacks and their endpoints, replay, stop, resume."`
 	Forwarder forwarderCmd `cmd:"" help:"Show how publishing to Kafka goes; retry or skip what is parked."`

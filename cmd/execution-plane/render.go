@@ -125,6 +125,10 @@ func eventGist(e wire.Event) string {
 		return d.Action
 	case domain.PolicyDecided:
 		return fmt.Sprintf("%s at %s, bundle %.8s %v", d.Verdict, d.At, d.BundleDigest, d.Reasons)
+	case domain.PrivilegesGranted:
+		return fmt.Sprintf("%s, at %s by %s", strings.Join(d.Privileges, ", "), d.At, strings.Join(d.Rules, ", "))
+	case domain.PolicyReplaced:
+		return fmt.Sprintf("bundle %.8s in the place of %.8s", d.BundleDigest, d.Before)
 	case domain.Leased:
 		return fmt.Sprintf("epoch %d to runner %s", d.Epoch, short(d.RunnerID))
 	case domain.Started:
@@ -143,6 +147,8 @@ func eventGist(e wire.Event) string {
 		return printable(d.Name) + ": " + d.Result
 	case domain.ArtifactCreated:
 		return fmt.Sprintf("%s, %d bytes", printable(d.Name), d.Bytes)
+	case domain.PackagePushed:
+		return fmt.Sprintf("%s %s, %d bytes", printable(d.Name), printable(d.Version), d.Bytes)
 	case domain.ProcessTreeReaped:
 		return fmt.Sprintf("%d survivors, by %s", d.Survivors, d.Method)
 	case domain.Completed:

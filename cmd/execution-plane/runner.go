@@ -21,22 +21,26 @@ import (
 	"github.com/platform-core/execution-plane-service/api/wire"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/embedded"
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 type runnerCmd struct {
-	Run    runnerRunCmd    `cmd:"" default:"withargs" help:"Run a verification runner on this machine."`
+	Run    runnerRunCmd    `cmd:"" default:"withargs" help:"Run a runner of one type on this machine."`
 	Enroll runnerEnrollCmd `cmd:"" help:"Make a one-time token that lets one runner in (operator)."`
 }
 
 type runnerRunCmd struct {
+	Type         string            `default:"verification" enum:"verification,ansible,ssh" help:"Which jobs it does: verification, ansible or ssh."`
 	Enrolment    string            `env:"EXECUTION_PLANE_ENROLMENT" help:"One-time enrolment token; needed once."`
-	StateDir     string            `env:"EXECUTION_PLANE_RUNNER_DIR" default:"${data_dir}/runner" type:"path" help:"Folder of its credential and of the work at hand."`
+	StateDir     string            `env:"EXECUTION_PLANE_RUNNER_DIR" type:"path" help:"Folder of its credential and of the work at hand; default ${data_dir}/runner, with the type behind it unless that is verification."`
 	Slots        int               `default:"0" help:"Attempts at a time; 0: two for each core."`
 	Environments []string          `help:"Serve only these environments."`
 	Labels       map[string]string `help:"Labels, such as zone=a."`
 	Drain        time.Duration     `default:"10m" help:"How long running attempts may go on after SIGTERM."`
 	Metrics      string            `env:"EXECUTION_PLANE_RUNNER_METRICS" help:"Serve Prometheus metrics on this address, such as 127.0.0.1:9465."`
 	Vault        vaultFlags        `embed:"" prefix:"vault-"`
+
+	isolationFlags
 }
 
 func (c *runnerRunCmd) Run(s *session) error {
@@ -55,6 +59,12 @@ func (c *runnerRunCmd) Run(s *session) error {
 	if c.Slots == 0 {
 		c.Slots = 2 * runtime.NumCPU()
 	}
+	if c.StateDir == "" {
+		c.StateDir = filepath.Join(defaultDataDir(), "runner")
+		if c.Type != runners.TypeVerification {
+			c.StateDir += "-" + c.Type
+		}
+	}
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		return &exitError{exitUsage, fmt.Errorf("make the runner's folder: %w; choose another with --state-dir", err)}
 	}
@@ -63,10 +73,18 @@ func (c *runnerRunCmd) Run(s *session) error {
 		return &exitError{exitUsage, err}
 	}
 	log := newLogger(s.err)
-	a, err := agent.New(embedded.RunnerConfig(self, version, agent.Config{
+	settings := agent.Config{
 		Connect: connect, EnrolmentToken: c.Enrolment, StateDir: c.StateDir, BinarySHA256: digest, Slots: c.Slots,
 		Environments: c.Environments, Labels: c.Labels, DrainLimit: c.Drain, Metrics: c.Metrics, Log: log, Vault: access,
-	}))
+	}
+	if err := c.apply(&settings); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	config, err := embedded.RunnerConfig(s.ctx, c.Type, self, version, settings)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	a, err := agent.New(config)
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -74,7 +92,7 @@ func (c *runnerRunCmd) Run(s *session) error {
 		log.Warn("second signal: ending every job at once")
 		a.Kill()
 	})()
-	log.Info("runner starts", "url", s.URL, "slots", c.Slots, "state_dir", c.StateDir)
+	log.Info("runner starts", "type", c.Type, "url", s.URL, "slots", c.Slots, "state_dir", c.StateDir)
 	err = a.Run(s.ctx)
 	if s.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil

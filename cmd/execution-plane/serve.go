@@ -28,9 +28,12 @@ type serveCmd struct {
 
 	objectsFlags
 
-	Policy     string        `env:"EXECUTION_PLANE_POLICY" help:"Folder of the policy bundle. Default: the built-in one, which allows no target; with --dev: loopback."`
-	Profile    string        `env:"EXECUTION_PLANE_PROFILE" enum:"default,fast" default:"default" help:"Lease timing: default or fast."`
-	MaxQueue   int           `env:"EXECUTION_PLANE_MAX_QUEUE" default:"10000" help:"Attempts that may wait before submits are answered 429; 0: no limit."`
+	Policy   string `env:"EXECUTION_PLANE_POLICY" help:"The policy bundle to begin with: a folder, or s3://bucket/key of an archive that policy build wrote. Default: what an operator made the active one last, else the built-in one, which allows no target; with --dev: loopback."`
+	Profile  string `env:"EXECUTION_PLANE_PROFILE" enum:"default,fast" default:"default" help:"Lease timing: default or fast."`
+	MaxQueue int    `env:"EXECUTION_PLANE_MAX_QUEUE" default:"10000" help:"Attempts that may wait before submits are answered 429; 0: no limit."`
+	// The slice's separator is a comma, which no bucket's name holds.
+	InputPlaces []string `name:"input-place" env:"EXECUTION_PLANE_INPUT_PLACES" help:"Where jobs may name objects by s3://, such as s3://bucket/folder/; again for more. Default: the folder inputs/ of the service's bucket."`
+
 	ScrubRound time.Duration `env:"EXECUTION_PLANE_SCRUB_ROUND" default:"168h" help:"How often every stored object is read and compared; negative: never."`
 	ScrubBytes int64         `name:"scrub-bytes-per-second" env:"EXECUTION_PLANE_SCRUB_BYTES_PER_SECOND" default:"16777216" help:"What is read for that, a second at most."`
 
@@ -46,7 +49,7 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Run(s *session) error {
-	bundle, err := c.bundle()
+	bundle, err := c.bundle(s.ctx)
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -74,8 +77,8 @@ func (c *serveCmd) Run(s *session) error {
 	profile, _ := domain.ProfileByName(c.Profile) // the flag allows no other
 	log := newLogger(s.err)
 	p, err := plane.New(s.ctx, plane.Config{
-		DatabaseURL: c.DatabaseURL, MaxConns: c.MaxConns, Migrate: c.Migrate, Policy: bundle, Profile: profile, Modules: c.Modules, Listen: c.Listen, MaxQueue: c.MaxQueue, Log: log,
-		Objects: c.objectsFlags.config(), ScrubRound: c.ScrubRound, ScrubBytes: c.ScrubBytes,
+		DatabaseURL: c.DatabaseURL, MaxConns: c.MaxConns, Migrate: c.Migrate, Policy: bundle, PolicyIsDefault: c.Policy == "", Profile: profile, Modules: c.Modules, Listen: c.Listen, MaxQueue: c.MaxQueue, Log: log,
+		Objects: c.objectsFlags.config(), InputPlaces: c.InputPlaces, ScrubRound: c.ScrubRound, ScrubBytes: c.ScrubBytes,
 		Keys: keys, ScanLimit: c.ScanLimit, Delivery: delivery,
 	})
 	if errors.Is(err, plane.ErrConfig) {
@@ -124,23 +127,6 @@ func (c *serveCmd) fingerprintKeys() (*commands.FingerprintKeys, error) {
 	return keys, nil
 }
 
-func (c *serveCmd) bundle() (*policy.Bundle, error) {
-	switch {
-	case c.Policy != "":
-		if _, err := os.Stat(c.Policy); err != nil {
-			return nil, fmt.Errorf("load the policy bundle: %w", err)
-		}
-		b, err := policy.Load(os.DirFS(c.Policy))
-		if err != nil {
-			return nil, fmt.Errorf("load the policy bundle %s: %w", c.Policy, err)
-		}
-		return b, nil
-	case c.Dev:
-		return policy.BuiltinDev(), nil
-	}
-	return policy.Builtin(), nil
-}
-
 func (c *serveCmd) dev(s *session, bundle *policy.Bundle, delivery plane.Delivery) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -151,8 +137,8 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle, delivery plane.Deliver
 		return &exitError{exitUsage, err}
 	}
 	stack, err := embedded.Start(s.ctx, embedded.Options{
-		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, Version: version, Log: newLogger(s.err), Delivery: delivery,
-		Runner:   &embedded.Runner{Pool: "default", Slots: 4, Executable: self, Vault: access},
+		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, PolicyIsDefault: c.Policy == "", Version: version, Log: newLogger(s.err), Delivery: delivery,
+		Runner:   &embedded.Runner{Pool: "default", Slots: 4, JobTypes: embedded.RunnerTypes(), Executable: self, Vault: access},
 		Progress: func(what string) { fmt.Fprintln(s.err, what+" …") },
 	})
 	if err != nil {

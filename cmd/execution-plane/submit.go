@@ -86,6 +86,7 @@ func followResult(s *session, api *client.Client, id domain.AttemptID) (r domain
 		return r, s.raw(raw)
 	}
 	printResult(s.out, r)
+	printRunnerSays(s, s.out, api, id, eventsLog(r))
 	return r, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent"
+	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
 	"github.com/platform-core/execution-plane-service/callbacks"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -151,9 +152,10 @@ func agentConfig(connect func(string) agent.Plane, enrolment, dir string, slots 
 	if err != nil {
 		return agent.Config{}, err
 	}
-	return embedded.RunnerConfig(self, "1.0.0", agent.Config{
+	return embedded.RunnerConfig(context.Background(), runners.TypeVerification, self, "1.0.0", agent.Config{
 		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: slots, Log: log, DrainLimit: 30 * time.Second,
-	}), nil
+		Isolation: []string{isolation.LevelProcess}, // trying every engine takes a second, each time
+	})
 }
 
 // child is a running child process.

@@ -10,6 +10,9 @@ import (
 	"github.com/platform-core/execution-plane-service/agent/executor"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/internal/pgtest"
+	"github.com/platform-core/execution-plane-service/runners"
+	"github.com/platform-core/execution-plane-service/runners/ansible"
+	"github.com/platform-core/execution-plane-service/runners/ssh"
 	"github.com/platform-core/execution-plane-service/runners/verification"
 )
 
@@ -33,7 +36,7 @@ func TestMain(m *testing.M) {
 		case "shim":
 			os.Exit(shim.Main())
 		case "executor":
-			os.Exit(verification.Serve())
+			os.Exit(serveExecutor(os.Args[3]))
 		case verbChatter:
 			os.Exit(executor.Serve(chatter))
 		case verbLeaker:
@@ -48,6 +51,17 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	pgtest.Main(m)
+}
+
+// serveExecutor is the executor of a job type: executor serve <type>.
+func serveExecutor(jobType string) int {
+	switch jobType {
+	case runners.TypeAnsible:
+		return ansible.Serve()
+	case runners.TypeSSH:
+		return ssh.Serve()
+	}
+	return verification.Serve()
 }
 
 func childMain(verb string) int {

@@ -11,28 +11,27 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/platform-core/execution-plane-service/agent"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/pgembed"
 	"github.com/platform-core/execution-plane-service/internal/plane"
 	"github.com/platform-core/execution-plane-service/internal/s3embed"
 	"github.com/platform-core/execution-plane-service/policy"
-	"github.com/platform-core/execution-plane-service/runners"
 	"github.com/platform-core/execution-plane-service/vault"
 )
 
 // Options say what is wanted. The zero value is a throw-away stack without a runner.
 type Options struct {
 	// Dir keeps data over restarts; empty: everything is temporary.
-	Dir     string
-	Listen  string // of the API; empty: a free loopback port
-	Policy  *policy.Bundle
-	Profile domain.Profile // zero: fast
-	Runner  *Runner        // nil: none
-	Version string
+	Dir    string
+	Listen string // of the API; empty: a free loopback port
+	Policy *policy.Bundle
+	// PolicyIsDefault says that nobody chose Policy, see plane.Config.
+	PolicyIsDefault bool
+	Profile         domain.Profile // zero: fast
+	Runner          *Runner        // nil: none
+	Version         string
 	// Delivery is where facts and results go; the zero value: nowhere.
 	Delivery plane.Delivery
 	Log      *slog.Logger
@@ -42,10 +41,13 @@ type Options struct {
 	Progress func(string)
 }
 
-// Runner is the runner to start beside the service.
+// Runner is the runners to start beside the service, one for each job type.
 type Runner struct {
 	Pool  string
-	Slots int
+	Slots int // of each
+	// JobTypes are those to start; empty: verification. One whose tools are missing is
+	// not started, and Progress says what installs them.
+	JobTypes []string
 	// Executable is this program: it serves as shim and executor by its hidden verbs.
 	Executable string
 	// Vault is where it reads secrets; nil: nowhere.
@@ -61,6 +63,7 @@ type Stack struct {
 	S3                               objects.Config
 	Plane                            *plane.Plane
 
+	running []string // job types whose runners were started
 	cancel  context.CancelFunc
 	failed  chan error
 	closers []func() error // in order of start; closed in reverse
@@ -78,7 +81,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		o.Progress = func(string) {}
 	}
 	if o.Policy == nil {
-		o.Policy = policy.BuiltinDev()
+		o.Policy, o.PolicyIsDefault = policy.BuiltinLocal(), true
 	}
 	if o.Profile.Name == "" {
 		o.Profile = domain.FastProfile()
@@ -88,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Stack{cancel: cancel, failed: make(chan error, 4)}
-	for _, step := range []func(context.Context, context.Context, Options) error{s.startPostgres, s.startS3, s.startPlane, s.startRunner} {
+	for _, step := range []func(context.Context, context.Context, Options) error{s.startPostgres, s.startS3, s.startPlane, s.startRunners} {
 		if err := step(ctx, run, o); err != nil {
 			return nil, errors.Join(err, s.Stop())
 		}
@@ -161,7 +164,7 @@ func (s *Stack) startS3(_, run context.Context, o Options) error {
 
 func (s *Stack) startPlane(ctx, run context.Context, o Options) error {
 	o.Progress("starting the service")
-	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log, Delivery: o.Delivery})
+	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, PolicyIsDefault: o.PolicyIsDefault, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log, Delivery: o.Delivery})
 	if err != nil {
 		return fmt.Errorf("start the service: %w", err)
 	}
@@ -203,58 +206,6 @@ func (s *Stack) token(ctx context.Context, dir, file, role string) (string, erro
 		return "", fmt.Errorf("make a token: %w", err)
 	}
 	return token, nil
-}
-
-func (s *Stack) startRunner(ctx, run context.Context, o Options) error {
-	if o.Runner == nil {
-		return nil
-	}
-	o.Progress("starting a runner")
-	dir, err := s.dir(o, "runner")
-	if err != nil {
-		return fmt.Errorf("make the runner's folder: %w", err)
-	}
-	enrolment, err := plane.IssueEnrolment(ctx, s.Plane.Commands, o.Runner.Pool, time.Hour)
-	if err != nil {
-		return fmt.Errorf("enrol the runner: %w", err)
-	}
-	connect, err := agent.Dial(s.URL, "execution-plane/"+o.Version)
-	if err != nil {
-		return err
-	}
-	a, err := agent.New(RunnerConfig(o.Runner.Executable, o.Version, agent.Config{
-		Connect: connect, EnrolmentToken: enrolment, StateDir: dir, Slots: o.Runner.Slots, Log: o.Log, DrainLimit: 20 * time.Second, Vault: o.Runner.Vault,
-	}))
-	if err != nil {
-		return fmt.Errorf("start the runner: %w", err)
-	}
-	done := make(chan struct{})
-	agentRun, stop := context.WithCancel(run)
-	go func() {
-		defer close(done)
-		if err := a.Run(agentRun); err != nil && agentRun.Err() == nil {
-			s.failed <- err
-		}
-	}()
-	s.closers = append(s.closers, func() error { stop(); <-done; return nil })
-	return nil
-}
-
-// RunnerConfig fills in what the verification runner of this program is.
-func RunnerConfig(executable, version string, c agent.Config) agent.Config {
-	c.Name, c.Version = "verification-runner", version
-	c.Cgroup = true // where one can be made; what was applied is recorded
-	c.Executors = map[string]agent.Executor{runners.TypeVerification: {Argv: []string{executable, "executor", "serve", "verification"}}}
-	c.Shim = []string{executable, "shim"}
-	for _, a := range runners.Catalogue().List() {
-		if a.JobType == runners.TypeVerification {
-			c.Actions = append(c.Actions, a.Name)
-		}
-	}
-	if c.Host == "" {
-		c.Host, _ = os.Hostname() // a name for people; empty is fine
-	}
-	return c
 }
 
 // Failed gives the error of a part that ended by itself.

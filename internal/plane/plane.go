@@ -233,6 +233,7 @@ func (p *Plane) assemble() error {
 		Actions: runners.Catalogue(), Metrics: p.metrics(), Profile: p.Profile, Log: p.Log, FlushEvery: p.flushEvery(),
 	}
 	p.inputsAPI(&c)
+	c.PolicyReplaced = p.takeOverPolicy
 	p.deliveryAPI(&c)
 	p.api = api.New(c)
 	return nil

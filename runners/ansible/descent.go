@@ -48,12 +48,27 @@ func parentOf(pid int) (int, bool) {
 }
 
 // freeze stops a whole tree, again until nothing new shows, and gives its members.
-func freeze(root int) []int {
+func freeze(root int) []int { return freezeBut(root, func(int) bool { return false }) }
+
+// freezeBelow stops everything below this process but ssh's shared connections, by
+// which the hosts are asked.
+func freezeBelow() []int {
+	return freezeBut(os.Getpid(), func(pid int) bool { return pid == os.Getpid() || holdsConnection(pid) })
+}
+
+// holdsConnection tells a process that ssh left behind to share its connection, by
+// the name that it gives itself.
+func holdsConnection(pid int) bool {
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && bytes.HasPrefix(line, []byte("ssh: ")) && bytes.Contains(line, []byte("[mux]"))
+}
+
+func freezeBut(root int, spared func(pid int) bool) []int {
 	var frozen []int
 	for range 20 {
 		grown := false
 		for _, pid := range descendants(root) {
-			if !slices.Contains(frozen, pid) {
+			if !slices.Contains(frozen, pid) && !spared(pid) {
 				grown = true
 				frozen = append(frozen, pid)
 				// A process that has just ended needs no stopping.

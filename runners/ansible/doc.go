@@ -7,8 +7,8 @@
 // does not give; inventory*.go and hosts.go make the one inventory that ansible
 // sees, from addresses that policy allowed; ssh.go, variables.go, secrets.go and
 // environment.go write the files of the run; launch.go, stop.go and descent.go
-// start it and end it with everything it started; events.go, tally.go and
-// report*.go read the event stream and say what came of it. plugins holds the two
+// start it and end it with everything it started; events.go, tally.go,
+// cause.go and report*.go read the event stream and say what came of it. plugins holds the two
 // Python files that go into ansible: the event stream and the guard.
 //
 // What may be touched: what a job may not do is refused in two places, before the

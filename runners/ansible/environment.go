@@ -47,6 +47,8 @@ func (a *attempt) guard() string {
 	b, err := json.Marshal(map[string]any{
 		"connections": a.grant.Connections, "become": become, "roots": roots,
 		"lookups_refused": lookupsRefused, "secrets": secrets,
+		// Not the folder of ours as a whole: ssh's configuration and the events stand there.
+		"writable": []string{a.path("tmp"), a.path("home"), a.short},
 	})
 	if err != nil {
 		return "{}" // lists of text always encode

@@ -49,6 +49,70 @@ func TestGuardRefusesWhatTheWalkCannotSee(t *testing.T) {
 	}
 }
 
+// A job that may only use ssh reads and writes no file of the runner through plugins
+// that open files themselves, nor learns names there.
+func TestGuardHoldsFilesThatPluginsOpen(t *testing.T) {
+	t.Parallel()
+	away := t.TempDir()
+	writeFiles(t, away, map[string]string{"words": "root:word-58211:x\n"})
+	host := sshtest.Start(t, sshtest.Options{})
+	host.Write("/tmp/loot", "loot", 0o644)
+	split := `"{{ '` + away[:5] + `' ~ '` + away[5:] + `' }}`
+	vars := "\nignore_errors: true\nvars: {at: " + split + "\"}"
+	for name, c := range map[string]struct{ task, says string }{
+		"csvfile in one text":    {"debug: {msg: \"{{ lookup('csvfile', 'root file=' ~ at ~ '/words delimiter=: col=1') }}\"}", "the file "},
+		"csvfile by options":     {"debug: {msg: \"{{ lookup('csvfile', 'root', file=at ~ '/words', delimiter=':', col=1) }}\"}", "the file "},
+		"fileglob":               {"debug: {msg: \"{{ lookup('fileglob', at ~ '/w*') }}\"}", "the file "},
+		"first_found":            {"debug: {msg: \"{{ lookup('first_found', [at ~ '/words']) }}\"}", "the file "},
+		"fetched":                {"fetch: {src: /tmp/loot, dest: \"{{ at }}/loot\", flat: true}", "the writing of "},
+		"fetched to the package": {"fetch: {src: /tmp/loot, dest: \"{{ 'in' }}side\", flat: true}", "the writing of "},
+		"fetched to ssh":         {"fetch: {src: /tmp/loot, dest: \"{{ ansible_config_file | dirname }}/ssh/x\", flat: true}", "the writing of "},
+		"fetched to the events":  {"fetch: {src: /tmp/loot, dest: \"/proc/self/fd/{{ 3 }}\", flat: true, validate_checksum: false}", "the "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", c.task+vars)}).on("h", host)
+			e := j.run()
+			e.is(executor.PolicyDenied, "policy_error").says(c.says)
+			if exists(away+"/loot") || exists(away+"/new") || exists(j.task.Packages[digest]+"/inside") || readText(t, away+"/words") != "root:word-58211:x\n" {
+				t.Error("a file was written on the runner")
+			}
+			if strings.Contains(e.log+e.raw(), "word-58211") || host.Read("/tmp/words") != "" {
+				t.Errorf("a file of the runner was read:\n%s", e.log)
+			}
+		})
+	}
+}
+
+// What a package may use of its own files still works under the guard, and fetch
+// into the run's temporary folder too.
+func TestGuardLeavesThePackageItsFiles(t *testing.T) {
+	t.Parallel()
+	host := sshtest.Start(t, sshtest.Options{})
+	host.Write("/tmp/loot", "loot", 0o644)
+	j := newJob(t, "ansible.playbook.run", map[string]string{
+		"site.yml": play("all",
+			"debug: {msg: \"{{ lookup('csvfile', 'a', file='t.csv', delimiter=',') }} {{ lookup('fileglob', '*.csv') | basename }} {{ lookup('first_found', ['none', 'files/t.csv']) | basename }} {{ lookup('ini', 'k', file='t.ini', section='s') }}\"}",
+			"include_vars: {dir: more}",
+			"template: {src: t.j2, dest: /tmp/t}",
+			"copy: {src: tree/, dest: /tmp/tree/}",
+			"script: run.sh",
+			"slurp: {src: /tmp/loot}",
+			"assemble: {src: parts, dest: /tmp/parts, remote_src: false}",
+			"fetch: {src: /tmp/loot, dest: \"{{ ansible_config_file | dirname }}/tmp/loot\", flat: true}",
+			"wait_for_connection: {timeout: 5}"),
+		"files/t.csv": "a,csv-word\n", "files/t.ini": "[s]\nk = ini-word\n", "more/v.yml": "v: 1\n", "templates/t.j2": "t {{ v }}\n",
+		"files/tree/sub/x": "x\n", "files/run.sh": "#!/bin/sh\necho ran\n", "files/parts/1": "one\n", "files/parts/2": "two\n",
+	}).on("h", host)
+	e := j.run().is(executor.Succeeded, "success")
+	if raw := e.raw(); !strings.Contains(raw, "csv-word t.csv t.csv ini-word") {
+		t.Errorf("the events are\n%s", raw)
+	}
+	if host.Read("/tmp/t") != "t 1\n" || host.Read("/tmp/tree/sub/x") != "x\n" || host.Read("/tmp/parts") != "one\ntwo\n" {
+		t.Error("files of the package did not arrive")
+	}
+}
+
 // A user to become that is named by a template is held to the grant as well.
 func TestGuardHoldsBecome(t *testing.T) {
 	t.Parallel()

@@ -205,10 +205,26 @@ func (j *job) runStopped(stop func() bool) *ended {
 	j.t.Helper()
 	slots <- struct{}{}
 	defer func() { <-slots }()
-	return j.start(stop)
+	return j.start(stop, func(executor int) { _ = syscall.Kill(executor, syscall.SIGTERM) })
 }
 
-func (j *job) start(stop func() bool) *ended {
+// runDying runs the job and kills ansible-playbook alone once dies says so.
+func (j *job) runDying(dies func() bool) *ended {
+	j.t.Helper()
+	slots <- struct{}{}
+	defer func() { <-slots }()
+	return j.start(dies, func(executor int) {
+		// The first child of the executor that runs it; its workers are below that one.
+		for _, pid := range descendants(executor) {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if parent, _ := parentOf(pid); parent == executor && bytes.Contains(line, []byte("ansible-playbook")) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+}
+
+func (j *job) start(stop func() bool, act func(executor int)) *ended {
 	j.t.Helper()
 	task := j.prepared()
 	input, err := executor.EncodeTask(task)
@@ -267,7 +283,7 @@ func (j *job) start(stop func() bool) *ended {
 				time.Sleep(20 * time.Millisecond)
 			}
 			begun = time.Now()
-			_ = cmd.Process.Signal(syscall.SIGTERM)
+			act(cmd.Process.Pid)
 		})
 	}
 	err = cmd.Wait()

@@ -3,6 +3,7 @@ package ansible
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
@@ -35,14 +36,20 @@ func (a *attempt) outcome(r *run) executor.Outcome {
 	case r.trouble() != nil || !t.ended:
 		out.RecommendedCategory = categoryInfrastructure
 		out.Message = fmt.Sprintf("the event stream does not come to an end: %v", errors.Join(r.trouble(), fmt.Errorf("ansible-playbook ended with status %d", r.code)))
+		if len(r.interrupted) > 0 {
+			out.Message += "; " + endedMessage(r)
+		}
 	case len(bad) > 0:
-		out.Message = fmt.Sprintf("failed on %s%s", names(bad), andUnreachable(away))
+		if t.everyCause(bad, causeSudo) {
+			out.RecommendedCategory = categoryPolicy
+		}
+		out.Message = fmt.Sprintf("failed on %s%s", t.withCauses(bad), t.andUnreachable(away))
 	case len(away) > 0:
-		out.Result, out.RecommendedCategory = executor.TargetUnreachable, categoryInfrastructure
-		out.Message = "not reached: " + names(away)
+		out.Result, out.RecommendedCategory = notReached(t, away)
+		out.Message = "not reached: " + t.withCauses(away)
 	case len(t.counts()) == 0:
 		out.Result, out.RecommendedCategory = executor.InputsRejected, categoryValidation
-		out.Message = "no play matched a host of the inventory"
+		out.Message = a.nothingRan(t)
 	case r.code != 0:
 		out.Message = fmt.Sprintf("ansible-playbook ended with status %d though no host failed", r.code)
 	default:
@@ -57,8 +64,23 @@ func withCode(o executor.Outcome, code *int) executor.Outcome {
 	return o
 }
 
-// stoppedMessage says where something may still run.
-func stoppedMessage(r *run) string {
+// nothingRan says why no task was run.
+func (a *attempt) nothingRan(t *tally) string {
+	matched := slices.ContainsFunc(t.plays, func(p playEnd) bool { return p.Hosts })
+	switch {
+	case !matched:
+		return "no play matched a host of the inventory"
+	case len(a.p.Tags)+len(a.p.SkipTags) == 0:
+		return "the plays that matched a host have no task"
+	}
+	return fmt.Sprintf("no task matches the tags: of tags [%s] without skip_tags [%s] none is left",
+		clip(strings.Join(a.p.Tags, ", "), 200), clip(strings.Join(a.p.SkipTags, ", "), 200))
+}
+
+func stoppedMessage(r *run) string { return "stopped; " + endedMessage(r) }
+
+// endedMessage says where something may still run.
+func endedMessage(r *run) string {
 	var left []string
 	for _, e := range r.interrupted {
 		if !e.Ended {
@@ -66,16 +88,16 @@ func stoppedMessage(r *run) string {
 		}
 	}
 	if len(left) == 0 {
-		return fmt.Sprintf("stopped; %d running tasks were ended on their hosts", len(r.interrupted))
+		return fmt.Sprintf("%d running tasks were ended on their hosts", len(r.interrupted))
 	}
-	return "stopped; it is not certain that the task has ended on " + names(left)
+	return "it is not certain that the task has ended on " + names(left)
 }
 
-func andUnreachable(hosts []string) string {
+func (t *tally) andUnreachable(hosts []string) string {
 	if len(hosts) == 0 {
 		return ""
 	}
-	return "; not reached: " + names(hosts)
+	return "; not reached: " + t.withCauses(hosts)
 }
 
 // names lists a few hosts.

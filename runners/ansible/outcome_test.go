@@ -91,6 +91,8 @@ func TestNothingMatched(t *testing.T) {
 	newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("web", "debug: {msg: x}")}).local("n1", "n2").
 		with("groups", map[string]any{"web": []string{"n1"}, "none": []string{}}).with("limit", []string{"n2"}).run().
 		is(executor.InputsRejected, "validation_error")
+	newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "debug: {msg: x}")}).local("n1").with("tags", []string{"wbe"}).run().
+		is(executor.InputsRejected, "validation_error").says("no task matches the tags").says("[wbe]")
 	newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "debug: {msg: x")}).local("n1").run().
 		is(executor.InputsRejected, "validation_error").says("does not take the playbook")
 }
@@ -181,6 +183,10 @@ func outcomeOfEvents(code int, lines ...string) executor.Outcome {
 
 func TestOutcomeTable(t *testing.T) {
 	start := `"event":"playbook_on_start"`
+	gone := func(host, msg string) string {
+		return `"event":"runner_on_unreachable","host":"` + host + `","result":{"unreachable":true,"msg":"Failed to connect to the host via ssh: ` + msg + `"}`
+	}
+	fails := func(fields string) string { return `"event":"runner_on_failed","host":"b","result":{` + fields + `}` }
 	stats := func(hosts string) string { return `"event":"playbook_on_stats","hosts":{` + hosts + `}` }
 	ok, bad, away := `"a":{"ok":1}`, `"b":{"ok":1,"failures":1}`, `"c":{"unreachable":1}`
 	for name, c := range map[string]struct {
@@ -192,6 +198,13 @@ func TestOutcomeTable(t *testing.T) {
 		"failed":              {outcomeOfEvents(2, start, stats(ok+","+bad)), executor.TaskFailed, "unknown"},
 		"unreachable":         {outcomeOfEvents(4, start, stats(ok+","+away)), executor.TargetUnreachable, "infrastructure_error"},
 		"both":                {outcomeOfEvents(6, start, stats(bad+","+away)), executor.TaskFailed, "unknown"},
+		"other key":           {outcomeOfEvents(4, start, gone("c", `@@\\r\\nREMOTE HOST IDENTIFICATION HAS CHANGED!`), stats(away)), executor.PolicyDenied, "policy_error"},
+		"login refused":       {outcomeOfEvents(4, start, gone("c", "x: Permission denied (publickey)."), stats(away)), executor.TaskFailed, "policy_error"},
+		"key and silence":     {outcomeOfEvents(4, start, gone("c", "Host key verification failed."), gone("d", "Connection refused"), stats(away+`,"d":{"unreachable":1}`)), executor.TargetUnreachable, "infrastructure_error"},
+		"key and login":       {outcomeOfEvents(4, start, gone("c", "Host key verification failed."), gone("d", "Permission denied (publickey)"), stats(away+`,"d":{"unreachable":1}`)), executor.TaskFailed, "policy_error"},
+		"sudo wants more":     {outcomeOfEvents(2, start, fails(`"msg":"Missing sudo password"`), stats(bad)), executor.TaskFailed, "policy_error"},
+		"sudo on the module":  {outcomeOfEvents(2, start, fails(`"msg":"MODULE FAILURE","module_stderr":"sudo: a password is required\n"`), stats(bad)), executor.TaskFailed, "policy_error"},
+		"a task's own words":  {outcomeOfEvents(2, start, fails(`"msg":"non-zero return code","stderr":"a password is required"`), stats(bad)), executor.TaskFailed, "unknown"},
 		"status lies":         {outcomeOfEvents(0, start, stats(bad)), executor.TaskFailed, "unknown"},
 		"status alone":        {outcomeOfEvents(250, start, stats(ok)), executor.TaskFailed, "unknown"},
 		"no stats":            {outcomeOfEvents(0, start), executor.TaskFailed, "infrastructure_error"},

@@ -33,7 +33,8 @@ func TestUnreachableHosts(t *testing.T) {
 	}
 	j.task.Resources = append(j.task.Resources, executor.Resource{ResourceID: "nameless", ResourceType: "host",
 		Binding: executor.Binding{Address: "no-such-host.invalid", Port: 22, User: "root", AccessSecret: "key-good"}})
-	e := j.run().is(executor.TargetUnreachable, "infrastructure_error")
+	e := j.run().is(executor.TargetUnreachable, "infrastructure_error").
+		says("changed: the host key is not the pinned one").says("closed: no connection")
 	var lists hostLists
 	e.file(artifactHosts, &lists)
 	if !slices.Equal(lists.Unreachable, []string{"changed", "closed", "nameless", "silent"}) || !slices.Equal(lists.Changed, []string{"good"}) {
@@ -47,13 +48,29 @@ func TestUnreachableHosts(t *testing.T) {
 	}
 }
 
+// A host that is not the one that was pinned, and a login that is refused, are
+// refusals, as in the ssh runner.
+func TestRefusedHosts(t *testing.T) {
+	t.Parallel()
+	h, other := sshtest.Start(t, sshtest.Options{}), sshtest.NewKey(t, "ed25519", "")
+	site := map[string]string{"site.yml": play("all", "command: touch /tmp/ran")}
+	changed := newJob(t, "ansible.playbook.run", site).on("node/h1", h)
+	changed.keys = []string{"[127.0.0.1]:" + strconv.Itoa(h.Port) + " " + publicLine(other)}
+	changed.run().is(executor.PolicyDenied, "policy_error").says("not reached: node_h1: the host key is not the pinned one")
+	newJob(t, "ansible.playbook.run", site).on("node/h1", h).secret("key-node/h1", string(other.PEM)).run().
+		is(executor.TaskFailed, "policy_error").says("not reached: node_h1: the login was refused")
+	if exists(h.Path("/tmp/ran")) {
+		t.Error("the task ran")
+	}
+}
+
 // A host without a pin is not run against, and neither are the others.
 func TestHostWithoutPin(t *testing.T) {
 	t.Parallel()
 	good, unpinned := sshtest.Start(t, sshtest.Options{}), sshtest.Start(t, sshtest.Options{})
 	j := newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "command: touch /tmp/ran")}).on("good", good).on("unpinned", unpinned)
 	j.keys = good.KnownHosts
-	j.run().is(executor.InputsRejected, "validation_error").says("no key is pinned for host unpinned")
+	j.run().is(executor.PolicyDenied, "policy_error").says("no key is pinned for host unpinned")
 	if exists(good.Path("/tmp/ran")) {
 		t.Error("it ran on the other host")
 	}
@@ -84,7 +101,7 @@ func TestCertificatesAndSudo(t *testing.T) {
 	}
 	no := newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "command: touch /tmp/ran")}).on("h", refusing).with("become", true)
 	no.rules = grantAll("become: [root]")
-	no.run().is(executor.TaskFailed, "unknown")
+	no.run().is(executor.TaskFailed, "policy_error").says("failed on h: sudo was refused")
 	if exists(refusing.Path("/tmp/ran")) {
 		t.Error("it ran although sudo refused")
 	}

@@ -154,13 +154,14 @@ func (a *attempt) follow(r *run, cmd *exec.Cmd, events *os.File, refusals *refus
 	var err error
 	select {
 	case err = <-ended:
+		r.interrupted = a.endLeft()
 	case <-a.ctx.Done():
 		r.stopped = true
 		a.logf("stopping: ending what runs on the hosts")
 		r.interrupted = a.stopRun(cmd.Process.Pid)
 		err = <-ended
 	case <-refusals.first:
-		endTree(cmd.Process.Pid)
+		r.interrupted = a.stopRun(cmd.Process.Pid)
 		err = <-ended
 	}
 	var waitErr error

@@ -160,7 +160,7 @@ func (p *pins) linesFor(h *host) (string, error) {
 		fmt.Fprintf(&b, "%s %s %s\n", h.alias(), k.Type(), base64.StdEncoding.EncodeToString(k.Marshal()))
 	}
 	if len(keys) == 0 {
-		return "", rejected("no key is pinned for host %s at %s port %d", h.name, h.dial, h.port)
+		return "", denied("no key is pinned for host %s at %s port %d", h.name, h.dial, h.port)
 	}
 	for _, r := range p.revoked {
 		b.WriteString(r + "\n")

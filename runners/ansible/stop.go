@@ -45,6 +45,18 @@ func (a *attempt) stopRun(root int) []remoteEnd {
 	return ends
 }
 
+// endLeft ends what still runs on the hosts after ansible-playbook died by itself:
+// its workers and their ssh clients have become children of this process.
+func (a *attempt) endLeft() []remoteEnd {
+	if len(sessionsOf(descendants(os.Getpid()))) == 0 {
+		return nil
+	}
+	frozen := freezeBelow()
+	ends := a.sweep(frozen)
+	kill(frozen)
+	return ends
+}
+
 // session is one ssh client of the run, with the folder that its task has on the host.
 type session struct {
 	argv   []string // without the command
@@ -132,23 +144,30 @@ func (a *attempt) hostAt(dest string) string {
 // named, and prints how many are left. The name is cut in two, so that the script
 // does not find itself. Each connection of ansible has a terminal and so a session
 // of its own.
+//
+// A host may be the runner's own machine. What there has the guard's variable in its
+// environment is this run itself, here: the sessions of such processes are left alone.
 const sweepScript = `m='%s''%s'; n=0
+own=" $(echo $(for f in $(grep -lsF EXECUTION_PLANE_GUARD_FD= /proc/[0-9]*/environ); do sed 's/.*) //' "${f%%/environ}/stat" 2>/dev/null | cut -d' ' -f4; done | sort -u)) "
 while [ $n -lt 20 ]; do
   s=$(for f in $(grep -lsF "$m" /proc/[0-9]*/cmdline); do sed 's/.*) //' "${f%%/cmdline}/stat" 2>/dev/null | cut -d' ' -f4; done | sort -u)
   [ $n -gt 0 ] && s="$s $seen"
   seen=$s
-  p=$(for i in $s; do awk -v s="$i" '{ pid = $1; sub(/.*\) /, ""); if ($4 == s && $1 != "Z") print pid }' /proc/[0-9]*/stat 2>/dev/null; done)
+  p=$(for i in $s; do case "$own" in *" $i "*) continue;; esac; awk -v s="$i" '{ pid = $1; sub(/.*\) /, ""); if ($4 == s && $1 != "Z") print pid }' /proc/[0-9]*/stat 2>/dev/null; done)
   [ -z "$p" ] && break
   kill -9 $p 2>/dev/null
   n=$((n+1)); sleep 0.1
 done
 echo "left $(echo $p | wc -w)"`
 
+func sweepOf(marker string) string {
+	half := len("ansible-tmp-")
+	return fmt.Sprintf(sweepScript, marker[:half], marker[half:])
+}
+
 // sweepOne ends one task's processes on its host, by the connection's own options.
 func (a *attempt) sweepOne(ctx context.Context, s session) (bool, string) {
-	half := len("ansible-tmp-")
-	script := fmt.Sprintf(sweepScript, s.marker[:half], s.marker[half:])
-	command, err := sshaccess.Quote([]string{"sh", "-c", script})
+	command, err := sshaccess.Quote([]string{"sh", "-c", sweepOf(s.marker)})
 	if err != nil {
 		return false, err.Error()
 	}

@@ -49,6 +49,24 @@ func TestStopEndsRemoteProcesses(t *testing.T) {
 	}
 }
 
+// Where ansible-playbook dies by itself, what runs on the hosts is ended all the same,
+// and the recap says so.
+func TestDeadAnsibleLeavesNothingOnHosts(t *testing.T) {
+	t.Parallel()
+	h := sshtest.Start(t, sshtest.Options{})
+	j := newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "debug: {msg: first}", stubborn)}).on("a", h)
+	e := j.runDying(func() bool { return h.Read("/tmp/begun") != "" })
+	e.is(executor.TaskFailed, "infrastructure_error").says("1 running tasks were ended")
+	for _, p := range h.Processes() {
+		if strings.Contains(p.String(), "sleep") {
+			t.Errorf("the host still runs %s", p)
+		}
+	}
+	if r := e.recap(); r.Complete || len(r.Interrupted) != 1 || !r.Interrupted[0].Ended || r.Interrupted[0].Host != "a" {
+		t.Errorf("recap is %+v", r)
+	}
+}
+
 // userOf is a user other than root where there is a choice.
 func userOf() string { return sshtest.Tester }
 

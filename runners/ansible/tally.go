@@ -31,6 +31,7 @@ type taskEnd struct {
 	Result  string `json:"result"` // failed or unreachable
 	Ignored bool   `json:"ignored,omitempty"`
 	Reason  string `json:"reason,omitempty"` // what ansible says, cut short
+	Cause   cause  `json:"cause,omitempty"`
 }
 
 // playEnd is one play and whether any host was in it.
@@ -66,6 +67,7 @@ type tally struct {
 	plays          []playEnd
 	running        map[string]event // by host: the task that was begun and has not ended
 	bad            []taskEnd
+	causes         map[string]cause // by host: of its last failure, or of not being reached
 	changes        []changeEnd
 	changed        map[string]int // host and task to its place in changes
 	custom         map[string]json.RawMessage
@@ -80,7 +82,7 @@ type tally struct {
 }
 
 func newTally() *tally {
-	return &tally{counted: map[string]*hostCounts{}, running: map[string]event{}, changed: map[string]int{}, checks: newChecks()}
+	return &tally{counted: map[string]*hostCounts{}, running: map[string]event{}, causes: map[string]cause{}, changed: map[string]int{}, checks: newChecks()}
 }
 
 // handle takes one event.
@@ -134,10 +136,14 @@ func (t *tally) end(e event) {
 		}
 	}
 	if result == "failed" || result == "unreachable" {
+		why := causeOf(result, e.Result)
+		if !e.Ignored {
+			t.causes[e.Host] = why
+		}
 		if len(t.bad) < maxTaskEnds {
 			t.bad = append(t.bad, taskEnd{
 				Host: e.Host, Play: e.Play, Task: clip(e.Task, 200), Role: e.Role, Path: e.Path, Result: result, Ignored: e.Ignored,
-				Reason: reasonOf(e.Result),
+				Reason: reasonOf(e.Result), Cause: why,
 			})
 		} else {
 			t.left++

@@ -50,6 +50,8 @@ func (v *visit) key(name string, values []string, line int) {
 	case strings.HasPrefix(bare, "with_"):
 		if lookup := strings.TrimPrefix(bare, "with_"); slices.Contains(lookupsRefused, lookup) && !v.w.local() {
 			v.find(line, "the lookup %s runs on the runner", lookup)
+		} else if slices.Contains(fileLookups, lookup) && !v.w.local() && slices.ContainsFunc(values, v.readsOutside) {
+			v.find(line, "the lookup %s reads outside the package", lookup)
 		}
 	case fencedVariables.MatchString(bare) && !slices.Contains(v.w.grant.Variables, bare):
 		v.find(line, "variable %s says how hosts are reached", bare)
@@ -110,7 +112,10 @@ func truth(s string) bool {
 
 var (
 	lookupCall = regexp.MustCompile(`\b(?:lookup|query|q)\s*\(\s*['"]([A-Za-z0-9_.]+)['"]\s*(?:,\s*['"]([^'"]*)['"])?`)
-	fileOption = regexp.MustCompile(`(?:^|\s)(?:file|dir|name|src)=['"]?([^'"\s]+)`)
+	// fileArgument is how a lookup names its file, as an option or inside of its text.
+	fileArgument = regexp.MustCompile(`\bfile\s*=\s*['"]?([^'"\s,)]+)`)
+	destOption   = regexp.MustCompile(`(?:^|\s)dest=['"]?([^'"\s]+)`)
+	fileOption   = regexp.MustCompile(`(?:^|\s)(?:file|dir|name|src)=['"]?([^'"\s]+)`)
 )
 
 // text looks for lookups in any text. Those that read files are refused for a path
@@ -119,14 +124,44 @@ func (v *visit) text(s string, line int) {
 	if v.w.local() {
 		return
 	}
-	for _, m := range lookupCall.FindAllStringSubmatch(s, -1) {
+	for _, at := range lookupCall.FindAllStringSubmatchIndex(s, -1) {
+		call, _, _ := strings.Cut(s[at[0]:], "}}")
+		m := lookupCall.FindStringSubmatch(call)
+		if m == nil {
+			continue
+		}
 		name := strings.TrimPrefix(strings.TrimPrefix(m[1], "ansible.builtin."), "ansible.legacy.")
 		switch {
 		case slices.Contains(lookupsRefused, name):
 			v.find(line, "the lookup %s runs on the runner", name)
-		case slices.Contains(fileLookups, name) && v.outside(m[2]):
+		case slices.Contains(fileLookups, name) && (v.outside(m[2]) || v.readsOutside(call)):
 			v.find(line, "the lookup %s reads outside the package", name)
 		}
+	}
+}
+
+// readsOutside says whether a lookup's text names a file outside the package.
+func (v *visit) readsOutside(text string) bool {
+	for _, m := range fileArgument.FindAllStringSubmatch(text, -1) {
+		if v.outside(m[1]) {
+			return true
+		}
+	}
+	return !strings.ContainsAny(text, " (") && v.outside(text)
+}
+
+// fetched refuses a written-out place for fetch: whatever it is, it lies in the
+// package or outside of the run.
+func (v *visit) fetched(value ast.Node) {
+	if v.w.local() {
+		return
+	}
+	dest := v.child(value, "dest")
+	if m := destOption.FindStringSubmatch(strings.Join(v.values(value, 0), " ")); dest == "" && m != nil {
+		dest = m[1]
+	}
+	if dest != "" && !strings.Contains(dest, "{{") {
+		v.find(lineOf(value), "fetch to %s writes on the runner; hand text on with slurp and set_stats", clip(dest, 80))
 	}
 }
 
@@ -161,6 +196,8 @@ func (v *visit) follow(key string, value ast.Node) {
 			}
 			v.include(bare, name, lineOf(value))
 		}
+	case "fetch":
+		v.fetched(value)
 	case "include_role", "import_role":
 		v.roleNamed(v.child(value, "name", "role"))
 	case "roles", "dependencies":

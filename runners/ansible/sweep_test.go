@@ -1,0 +1,67 @@
+package ansible
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// asleep starts two processes in a session of their own, the second of which names
+// the marker in its arguments, and tells when the session has ended.
+func asleep(t *testing.T, marker string, env ...string) (session *exec.Cmd, ended chan struct{}) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "sh -c 'echo begun; read x' "+marker+" & sleep 321; :")
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan struct{})
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // gone already is as good
+		<-ended
+		in.Close()
+		out.Close()
+	})
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // killed, one way or the other
+	}()
+	return cmd, ended
+}
+
+// A host may be the runner's own machine, seen without a PID namespace: the run's own
+// session, which names the task too, outlives the sweep, and the task's does not.
+func TestSweepSparesTheRunItself(t *testing.T) {
+	t.Parallel()
+	const marker = "ansible-tmp-1700000000.25-4711-123456789"
+	ours, oursEnded := asleep(t, marker, "EXECUTION_PLANE_GUARD_FD=4")
+	_, theirsEnded := asleep(t, marker)
+	said, err := exec.Command("sh", "-c", sweepOf(marker)).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(said)) != "left 0" {
+		t.Fatalf("the sweep says %q (%v)", said, err)
+	}
+	<-theirsEnded
+	select {
+	case <-oursEnded:
+		t.Error("the sweep ended the run itself")
+	default:
+	}
+	if err := syscall.Kill(ours.Process.Pid, 0); err != nil {
+		t.Errorf("the run's own session: %v", err)
+	}
+}
