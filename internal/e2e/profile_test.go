@@ -21,10 +21,13 @@ func TestLeaseProfiles(t *testing.T) {
 		want             figures
 	}{
 		{"default", "verification", 0, figures{10, 80, 10, 90, 15, 600, 600}},
-		{"default", "ansible", 0, figures{10, 80, 10, 90, 15, 600, 600}},
+		{"default", "ssh", 0, figures{10, 80, 20, 100, 15, 600, 600}},
+		{"default", "ansible", 0, figures{10, 80, 30, 110, 15, 600, 600}},
 		{"default", "opentofu", 0, figures{10, 80, 90, 170, 15, 600, 600}},
 		{"default", "verification", 300, figures{10, 80, 300, 380, 15, 600, 600}},
 		{"fast", "verification", 0, figures{3, 14, 6, 20, 5, 20, 5}},
+		{"fast", "ssh", 0, figures{3, 14, 15, 29, 5, 20, 5}},
+		{"fast", "ansible", 0, figures{3, 14, 20, 34, 5, 20, 5}},
 		{"fast", "opentofu", 0, figures{3, 14, 6, 20, 5, 20, 5}},
 	} {
 		p, ok := domain.ProfileByName(c.profile)
