@@ -12,7 +12,7 @@ import (
 // offer's policy bundle makes its probes with. What policy refuses is left out: the
 // executor asks again and says so.
 func (at *attempt) neededPackages() ([]packages.Reference, error) {
-	in := at.policyInput()
+	in := runners.PolicyInput(&at.spec)
 	if in.Use == nil {
 		return nil, nil
 	}
@@ -51,38 +51,4 @@ func probePackages(b *policy.Bundle, in policy.Input) (out []packages.Reference)
 		}
 	}
 	return out
-}
-
-// policyInput is what policy decided on when the job was submitted.
-func (at *attempt) policyInput() policy.Input {
-	s := &at.spec
-	in := policy.Input{
-		Action: s.Action, JobType: s.JobType, Environment: s.Target.Environment, Runner: s.RunnerName(), Isolation: s.Isolation(),
-		RetryPolicyRef: s.Controls.RetryPolicyRef, AllowedCommandsRef: s.Controls.AllowedCommandsRef, OperationPolicyRef: s.Controls.OperationPolicyRef,
-		Destructive: s.Controls.Destructive, Labels: s.Labels, Parameters: s.Inputs.Parameters,
-	}
-	var resources []runners.Resource
-	for _, r := range s.Target.Resources {
-		x := runners.Resource{ID: r.ResourceID}
-		if b := r.Binding; b != nil {
-			x.Address, x.Port, x.User = b.Address, b.Port, b.User
-		}
-		resources = append(resources, x)
-	}
-	// What cannot be dialled is told by the executor.
-	targets, _ := runners.Targets(s.Action, s.Inputs.Parameters, resources)
-	resourceType := ""
-	for _, t := range targets {
-		in.Targets = append(in.Targets, policy.Target(t))
-	}
-	for _, r := range s.Target.Resources {
-		if len(targets) == 1 && r.ResourceID == targets[0].ResourceID {
-			resourceType = r.ResourceType
-		}
-	}
-	for _, x := range s.Inputs.Secrets {
-		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: x.Name, Ref: x.SecretRef})
-	}
-	in.Use = runners.UseOf(s.Action, s.Inputs.Parameters, resourceType)
-	return in
 }

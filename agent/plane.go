@@ -67,7 +67,7 @@ type Plane interface {
 	Complete(ctx context.Context, l Lease, key uuid.UUID, req wire.CompleteRequest) error
 
 	// Input asks where an input of the attempt lies: an input artifact by its name, or
-	// the package that its parameters name as package:<sha256>.
+	// a package that its parameters or its probes need as package:<sha256>.
 	Input(ctx context.Context, l Lease, name string) (InputLocation, error)
 	// Get begins to fetch an object from where an InputLocation said; size is -1 where
 	// that is not known, and the caller closes body. It goes to the object store,

@@ -15,6 +15,7 @@ import (
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/masker"
 	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
 	"github.com/platform-core/execution-plane-service/vault"
 )
 
@@ -113,11 +114,8 @@ func (at *attempt) decideSecrets(ctx context.Context) (policy.SecretsVerdict, er
 	if err != nil {
 		return policy.SecretsVerdict{}, err
 	}
-	job := at.policyInput()
-	in := policy.SecretsInput{Action: at.spec.Action, JobType: at.spec.JobType, Environment: at.spec.Target.Environment, Job: &job}
-	for _, s := range at.spec.Inputs.Secrets {
-		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: s.Name, Ref: s.SecretRef})
-	}
+	job := runners.PolicyInput(&at.spec)
+	in := policy.SecretsInput{Action: at.spec.Action, JobType: at.spec.JobType, Environment: at.spec.Target.Environment, Secrets: job.Secrets, Job: &job}
 	v := bundle.DecideSecrets(in)
 	if err := at.tellVerdict(ctx, v.Verdict); err != nil {
 		return v, err

@@ -172,7 +172,7 @@ func TestPackageRoutes(t *testing.T) {
 	w := newWorld()
 	srv := w.serve(t, nil)
 	operator := w.token(domain.RoleOperator, nil)
-	for name, header := range map[string][]string{"another digest in the header": {wire.HeaderContentSHA256, digestHex("x")}, "the header twice": {wire.HeaderContentSHA256, "x"}} {
+	for name, header := range map[string][]string{"another digest in the header": {wire.HeaderContentSHA256, digestHex("x")}, "no digest in the header": {wire.HeaderContentSHA256, "x"}} {
 		if resp, body := ask(t, srv, "PUT", "/v1/packages/"+hash64, operator, "p", header...); resp.StatusCode != 400 {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
 		}

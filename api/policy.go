@@ -9,10 +9,6 @@ import (
 	"github.com/platform-core/execution-plane-service/policy"
 )
 
-// maxPolicyArchive bounds an uploaded bundle, in bytes; policy.Open bounds what is
-// in it.
-const maxPolicyArchive = 16 << 20
-
 func (s *server) getPolicyBundle(q *request) error {
 	digest, err := pathDigest(q)
 	if err != nil {

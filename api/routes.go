@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/bundle"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/projections"
@@ -185,7 +186,7 @@ var routes = []Route{
 	{Method: "GET", Path: "/v1/policy/bundles/{digest}", Summary: "A policy bundle as an archive.", Roles: append(slices.Clone(runner), overseers...),
 		ResponseMedia: mediaTar, Success: []int{200, 304}, Errors: kindsOf(domain.KindNotFound), handle: (*server).getPolicyBundle},
 	{Method: "PUT", Path: "/v1/policy/bundles/{digest}", Summary: "Keep a policy bundle.", Roles: operators, Key: KeyOptional,
-		RequestMedia: mediaTar, MaxBody: maxPolicyArchive, Response: wire.PolicyBundle{}, Success: ok200, Errors: kindsOf(domain.KindInvalid), handle: (*server).putPolicyBundle},
+		RequestMedia: mediaTar, MaxBody: artifacts.MaxPolicyArchive, Response: wire.PolicyBundle{}, Success: ok200, Errors: kindsOf(domain.KindInvalid), handle: (*server).putPolicyBundle},
 	{Method: "GET", Path: "/v1/audit", Summary: "What operators did and what jobs were let do beyond others, the newest first.", Roles: overseers, Query: []string{"privileged", "since", "until", "after", "limit"},
 		Response: wire.Page[wire.AuditFact]{}, Success: ok200, handle: (*server).listAudit},
 	{Method: "GET", Path: "/v1/policy/active", Summary: "Which policy bundle is the active one.", Roles: readers,
@@ -194,7 +195,7 @@ var routes = []Route{
 		Request: wire.ActivatePolicyRequest{}, Response: wire.ActivePolicy{}, Success: ok200, Errors: kindsOf(domain.KindInvalid, domain.KindNotFound, domain.KindConflict), handle: (*server).activatePolicy},
 
 	{Method: "PUT", Path: "/v1/packages/{digest}", Summary: "Push a package of playbooks.", Roles: operators, Key: KeyOptional,
-		RequestMedia: mediaBytes, MaxBody: maxPackage, Streamed: true, Response: wire.Package{}, Success: []int{200, 201},
+		RequestMedia: mediaBytes, MaxBody: artifacts.MaxPackage, Streamed: true, Response: wire.Package{}, Success: []int{200, 201},
 		Errors: kindsOf(domain.KindInvalid, domain.KindConflict, domain.KindOverloaded), handle: (*server).pushPackage},
 	{Method: "GET", Path: "/v1/packages", Summary: "List the packages that were pushed, by name.", Roles: readers,
 		Response: wire.Page[wire.StoredPackage]{}, Success: ok200, handle: (*server).listPackages},

@@ -20,7 +20,6 @@ const (
 	// uploadTimeout bounds a body that is read while it comes; it may also make no
 	// pause longer than bodyTimeout.
 	uploadTimeout = time.Hour
-	maxPackage    = 256 << 20 // bytes of a packed file
 	// maxUploads is how many such bodies are taken at once before more are answered
 	// 429: each may hold a file of its size.
 	maxUploads = 32

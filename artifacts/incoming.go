@@ -20,6 +20,10 @@ import (
 // from.
 type InputStore interface {
 	Objects
+	presigner
+}
+
+type presigner interface {
 	PresignGet(ctx context.Context, key string, ttl time.Duration, filename string) (objects.Presigned, error)
 }
 

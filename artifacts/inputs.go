@@ -25,8 +25,6 @@ type Inputs struct {
 	// SpoolDir holds bodies whose size or digest nobody said; empty: the system's
 	// temporary folder.
 	SpoolDir string
-	// MaxBytes bounds one artifact; 0: domain.MaxInputBytes.
-	MaxBytes int64
 }
 
 // inputURLFor is how long a runner may fetch by one answer.
@@ -37,13 +35,6 @@ type OperationArtifact struct {
 	OperationID domain.OperationID
 	Name        string
 	Sensitivity string // public or internal
-}
-
-func (i *Inputs) limit() int64 {
-	if i.MaxBytes > 0 {
-		return i.MaxBytes
-	}
-	return domain.MaxInputBytes
 }
 
 // Put stores an artifact for the jobs of an operation. Its bytes are durable before
@@ -57,7 +48,7 @@ func (i *Inputs) Put(ctx context.Context, a OperationArtifact, u Incoming) (is d
 	key := func(sum bundle.SHA256) string {
 		return bundle.OperationArtifactKey(a.OperationID.UUID(), a.Name, sum)
 	}
-	r, err := u.store(ctx, i.Objects, i.SpoolDir, i.limit(), key)
+	r, err := u.store(ctx, i.Objects, i.SpoolDir, domain.MaxInputBytes, key)
 	if err != nil {
 		return is, false, err
 	}
@@ -135,10 +126,6 @@ func (i *Inputs) outside(ctx context.Context, reference string) (string, error) 
 		return "", err
 	}
 	return presignGet(ctx, from, ref.Key)
-}
-
-type presigner interface {
-	PresignGet(ctx context.Context, key string, ttl time.Duration, filename string) (objects.Presigned, error)
 }
 
 func presignGet(ctx context.Context, from presigner, key string) (string, error) {

@@ -22,28 +22,19 @@ type Packages struct {
 	// package.yaml. What is wrong with it is an error of kind invalid.
 	Inspect  func(r io.Reader) (name, version string, err error)
 	SpoolDir string
-	MaxBytes int64 // of one packed file; 0: 256 MiB
 }
-
-// maxPackage is the largest packed file, in bytes.
-const maxPackage = 256 << 20
 
 // MaxPackage is the largest packed file that is taken, in bytes.
-func (p *Packages) MaxPackage() int64 {
-	if p.MaxBytes > 0 {
-		return p.MaxBytes
-	}
-	return maxPackage
-}
+const MaxPackage = 256 << 20
 
 // Push takes a package whose digest is u.SHA256: it is read whole and looked at before
 // anything is stored, and durable before the ledger names it. first says that it was
 // not there.
 func (p *Packages) Push(ctx context.Context, u Incoming) (is domain.PackagePushed, first bool, err error) {
-	if u.Bytes > p.MaxPackage() {
+	if u.Bytes > MaxPackage {
 		return is, false, errUploadLarge
 	}
-	f, err := u.spool(ctx, p.SpoolDir, p.MaxPackage())
+	f, err := u.spool(ctx, p.SpoolDir, MaxPackage)
 	if err != nil {
 		return is, false, err
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/platform-core/execution-plane-service/domain"
 )
 
-// OwnInputs is the prefix of the service's own bucket under which jobs may name
+// ownInputs is the prefix of the service's own bucket under which jobs may name
 // objects where nothing else is configured. Everything else in that bucket is named by
 // the ledger and given out by its rules.
-const OwnInputs = "inputs/"
+const ownInputs = "inputs/"
 
 // InputPlaces are the buckets and prefixes whose objects jobs may name by s3://. All
 // are on the service's own object storage, and read with its credentials.
@@ -24,12 +24,12 @@ type InputPlaces struct {
 	prefixes map[string][]string // by bucket; "" is all of it
 }
 
-// OpenInputPlaces reads places such as s3://bucket/prefix/; none: OwnInputs of the
-// own bucket. In the own bucket a prefix must lie under OwnInputs: what the service
+// OpenInputPlaces reads places such as s3://bucket/prefix/; none: ownInputs of the
+// own bucket. In the own bucket a prefix must lie under ownInputs: what the service
 // keeps there itself is not to be had by its key.
 func OpenInputPlaces(own objects.Config, places []string) (*InputPlaces, error) {
 	if len(places) == 0 {
-		places = []string{"s3://" + own.Bucket + "/" + OwnInputs}
+		places = []string{"s3://" + own.Bucket + "/" + ownInputs}
 	}
 	p := &InputPlaces{buckets: map[string]*objects.Bucket{}, prefixes: map[string][]string{}}
 	for _, place := range places {
@@ -40,8 +40,8 @@ func OpenInputPlaces(own objects.Config, places []string) (*InputPlaces, error) 
 			return nil, fmt.Errorf("the place of inputs %q is not s3://<bucket>/<prefix>", place)
 		case prefix != "" && !strings.HasSuffix(prefix, "/"):
 			return nil, fmt.Errorf("the place of inputs %q does not end with a slash, and would hold more than one folder", place)
-		case name == own.Bucket && !strings.HasPrefix(prefix, OwnInputs):
-			return nil, fmt.Errorf("the place of inputs %q holds what the service keeps for itself; in its own bucket name s3://%s/%s or a folder below", place, own.Bucket, OwnInputs)
+		case name == own.Bucket && !strings.HasPrefix(prefix, ownInputs):
+			return nil, fmt.Errorf("the place of inputs %q holds what the service keeps for itself; in its own bucket name s3://%s/%s or a folder below", place, own.Bucket, ownInputs)
 		}
 		if p.buckets[name] == nil {
 			c := own

@@ -22,7 +22,9 @@ type Policies struct {
 	seen map[string][]byte // archives by bundle digest; guarded by mu
 }
 
-const maxPolicyArchive = 16 << 20
+// MaxPolicyArchive bounds a bundle as one archive, in bytes; policy.Open bounds what is
+// in it.
+const MaxPolicyArchive = 16 << 20
 
 func policyKey(digest string) string { return "policy/" + digest }
 
@@ -65,7 +67,7 @@ func (p *Policies) Archive(ctx context.Context, digest string) ([]byte, error) {
 	}
 	defer r.Close()
 	var buf bytes.Buffer
-	if _, err := buf.ReadFrom(io.LimitReader(r, maxPolicyArchive)); err != nil {
+	if _, err := buf.ReadFrom(io.LimitReader(r, MaxPolicyArchive)); err != nil {
 		return nil, storageError("read a policy bundle", err)
 	}
 	opened, err := policy.Open(buf.Bytes())

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/internal/broken"
@@ -55,6 +57,16 @@ type result[S any] struct {
 
 // maxTries bounds how often a command is decided again after a clash.
 const maxTries = 16
+
+// stateOf reads the state of a stream, and the database's clock.
+func stateOf[S any](ctx context.Context, store eventstore.Store, ag aggregate[S], stream eventstore.StreamID) (st S, now time.Time, err error) {
+	l, err := store.Load(ctx, stream, uuid.Nil)
+	if err != nil {
+		return st, now, err
+	}
+	st, err = fold(ctx, store, ag, stream, l.Head)
+	return st, l.Now, err
+}
 
 // carryOut loads, decides and appends until it took effect, was refused, or
 // clashed too often. decide may be called several times and must be pure but for

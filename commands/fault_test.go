@@ -181,8 +181,8 @@ func otherCommands() []command {
 		{name: "resume", events: 1, fresh: true, make: func(b *bench) func(context.Context) (any, error) {
 			return doing(func(ctx context.Context) error { return b.s.Resume(ctx, "no_sweep", time.Minute) })
 		}},
-		{name: "activate policy", events: 1, make: func(b *bench) func(context.Context) (any, error) {
-			return doing(func(ctx context.Context) error { return b.s.ActivatePolicy(ctx, sha("bundle")) })
+		{name: "announce a policy", events: 1, make: func(b *bench) func(context.Context) (any, error) {
+			return doing(func(ctx context.Context) error { return b.s.AnnouncePolicy(ctx, sha("bundle"), "") })
 		}},
 	}
 }

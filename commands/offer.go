@@ -11,6 +11,7 @@ import (
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
 	"github.com/platform-core/execution-plane-service/policy"
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 // Offer leases a queued attempt to one runner. Nobody repeats this command: a
@@ -47,7 +48,7 @@ func (s *Service) Redecide(ctx context.Context, specText string, b *policy.Bundl
 	if err != nil {
 		return policy.Verdict{}, err
 	}
-	v, _ := decideWith(b, spec)
+	v := b.Decide(runners.PolicyInput(spec))
 	return v, nil
 }
 

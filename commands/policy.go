@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 )
@@ -14,12 +12,11 @@ import (
 // ActivePolicy says which bundle the ledger calls the active one, "" if none yet,
 // and whether an operator made it so.
 func (s *Service) ActivePolicy(ctx context.Context) (digest string, ordered bool, err error) {
-	l, err := s.Store.Load(ctx, ServiceStream, uuid.Nil)
+	st, _, err := stateOf(ctx, s.Store, service, ServiceStream)
 	if err != nil {
 		return "", false, fmt.Errorf("read which policy is active: %w", err)
 	}
-	st, err := fold(ctx, s.Store, service, ServiceStream, l.Head)
-	return st.PolicyDigest, st.PolicyOrdered, err
+	return st.PolicyDigest, st.PolicyOrdered, nil
 }
 
 // PolicyWasActive says whether a bundle was the active one at any time before.

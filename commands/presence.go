@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/platform-core/execution-plane-service/domain"
 )
 
@@ -49,11 +47,7 @@ func (s *Service) presenceWithin(ctx context.Context, age time.Duration) (domain
 	if err != nil {
 		return domain.Presence{}, err
 	}
-	l, err := s.Store.Load(ctx, ServiceStream, uuid.Nil)
-	if err != nil {
-		return domain.Presence{}, err
-	}
-	st, err := fold(ctx, s.Store, service, ServiceStream, l.Head)
+	st, _, err := stateOf(ctx, s.Store, service, ServiceStream)
 	if err != nil {
 		return domain.Presence{}, err
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
 	"github.com/platform-core/execution-plane-service/internal/crashpoint"
@@ -50,15 +48,11 @@ func (s *Service) PutOperationArtifact(ctx context.Context, m Meta, op domain.Op
 // CheckPut says, before bytes are taken, whether the operation may have one more
 // artifact of this name and kind.
 func (s *Service) CheckPut(ctx context.Context, op domain.OperationID, name, sensitivity string) error {
-	l, err := s.Store.Load(ctx, OperationStream(op), uuid.Nil)
+	o, now, err := stateOf(ctx, s.Store, operations, OperationStream(op))
 	if err != nil {
 		return err
 	}
-	o, err := fold(ctx, s.Store, operations, OperationStream(op), l.Head)
-	if err != nil {
-		return err
-	}
-	_, err = domain.DecideOperation(o, domain.PutArtifact{Artifact: domain.ArtifactCreated{Name: name, Sensitivity: sensitivity}}, l.Now)
+	_, err = domain.DecideOperation(o, domain.PutArtifact{Artifact: domain.ArtifactCreated{Name: name, Sensitivity: sensitivity}}, now)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 // GivenInput is what a runner may fetch: an input artifact as it was resolved when
@@ -60,7 +61,7 @@ func (s *Service) givenPackage(ctx context.Context, c domain.Created, offered, d
 			return GivenInput{}, fmt.Errorf("load the policy bundle that the attempt was offered under: %w", err)
 		}
 	}
-	if !slices.Contains(packagesOf(b, PolicyInput(spec)), digest) {
+	if !slices.Contains(packagesOf(b, runners.PolicyInput(spec)), digest) {
 		return GivenInput{}, errNoInput
 	}
 	return GivenInput{AttemptID: c.AttemptID, Package: digest}, nil

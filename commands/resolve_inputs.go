@@ -41,7 +41,8 @@ type LookedAt struct {
 	SHA256 string // hex; "" where the store did not compute it itself
 }
 
-// lookAtObject bounds how long a submit waits for object storage.
+// lookAtObject bounds how long a submit waits for object storage, for all its inputs
+// together.
 const lookAtObject = 3 * time.Second
 
 // Codes of violations by inputs.
@@ -76,8 +77,9 @@ func refuseInput(code, format string, args ...any) error {
 func (s *Service) resolveInputs(ctx context.Context, spec *domain.JobSpec) ([]domain.InputArtifact, error) {
 	var out []domain.InputArtifact
 	var bad []domain.Violation
+	until := time.Now().Add(lookAtObject)
 	for i, in := range spec.Inputs.Artifacts {
-		resolved, err := s.resolveInput(ctx, spec.OperationID, in)
+		resolved, err := s.resolveInput(ctx, spec.OperationID, in, until)
 		var refused *refusedInput
 		switch {
 		case errors.As(err, &refused):
@@ -93,14 +95,14 @@ func (s *Service) resolveInputs(ctx context.Context, spec *domain.JobSpec) ([]do
 	return out, nil
 }
 
-func (s *Service) resolveInput(ctx context.Context, op domain.OperationID, in domain.ArtifactInput) (domain.InputArtifact, error) {
+func (s *Service) resolveInput(ctx context.Context, op domain.OperationID, in domain.ArtifactInput, until time.Time) (domain.InputArtifact, error) {
 	out := domain.InputArtifact{Name: in.Name, Ref: in.ArtifactRef, SHA256: in.SHA256}
 	ref, err := domain.ParseArtifactRef(in.ArtifactRef)
 	if err != nil {
 		return out, refuseInput("scheme", "%v", err)
 	}
 	if ref.Bucket != "" {
-		at, err := s.lookAt(ctx, ref)
+		at, err := s.lookAt(ctx, ref, until)
 		out.Bytes = at.Bytes
 		switch {
 		case err != nil:
@@ -179,12 +181,13 @@ func tooLarge(bytes int64) error {
 }
 
 // lookAt asks object storage about an object outside the ledger. A store that is away
-// holds no submit up: the runner checks the bytes by their digest in any case.
-func (s *Service) lookAt(ctx context.Context, ref domain.ArtifactReference) (LookedAt, error) {
+// holds no submit up beyond until: the runner checks the bytes by their digest in any
+// case.
+func (s *Service) lookAt(ctx context.Context, ref domain.ArtifactReference, until time.Time) (LookedAt, error) {
 	if s.Objects == nil {
 		return LookedAt{}, refuseInput(codeInputPlace, "names an object, and this service gives jobs no objects from outside the ledger")
 	}
-	looking, cancel := context.WithTimeout(ctx, lookAtObject)
+	looking, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	at, err := s.Objects.LookAt(looking, ref.Bucket, ref.Key)
 	switch {
@@ -205,11 +208,10 @@ func (s *Service) lookAt(ctx context.Context, ref domain.ArtifactReference) (Loo
 
 // checkPackage refuses what policy allows and nobody pushed: a runner could only find
 // out that there are no bytes. What policy refuses is recorded as refused instead.
-func (s *Service) checkPackage(ctx context.Context, spec *domain.JobSpec, b *policy.Bundle, v policy.Verdict) error {
+func (s *Service) checkPackage(ctx context.Context, in policy.Input, b *policy.Bundle, v policy.Verdict) error {
 	if !v.Allow || s.Inputs == nil {
 		return nil
 	}
-	in := PolicyInput(spec)
 	for _, digest := range packagesOf(b, in) {
 		pushed, err := s.Inputs.PackagePushed(ctx, digest)
 		if err != nil {

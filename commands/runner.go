@@ -154,11 +154,7 @@ func (s *Service) credential(ctx context.Context, m Meta, r RegisterRunner, id d
 // checkNewRunner: an enrolment lets a new runner in; it takes over nobody's id. The
 // same runner may repeat it, since its answer can be lost.
 func (s *Service) checkNewRunner(ctx context.Context, id domain.RunnerID, token domain.TokenID) error {
-	l, err := s.Store.Load(ctx, RunnerStream(id), uuid.Nil)
-	if err != nil {
-		return err
-	}
-	r, err := fold(ctx, s.Store, runnerStreams, RunnerStream(id), l.Head)
+	r, _, err := stateOf(ctx, s.Store, runnerStreams, RunnerStream(id))
 	if err != nil || r.ID.IsZero() || r.TokenID == token {
 		return err
 	}

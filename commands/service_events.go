@@ -34,14 +34,9 @@ func (s *Service) Resume(ctx context.Context, reason string, gap time.Duration) 
 	return err
 }
 
-// ActivatePolicy records which bundle decides from now on; the active one again
-// is no change.
-func (s *Service) ActivatePolicy(ctx context.Context, digest string) error {
-	return s.onService(ctx, domain.ActivatePolicy{BundleDigest: digest})
-}
-
-// AnnouncePolicy is ActivatePolicy for a replica that decided to announce its own
-// bundle when seen was the active one. What an operator ordered meanwhile stays.
+// AnnouncePolicy records that a replica decides with a bundle of its own from now on;
+// the active one again is no change. seen was the active one when it was decided to
+// announce: what an operator ordered meanwhile stays.
 func (s *Service) AnnouncePolicy(ctx context.Context, digest, seen string) error {
 	_, err := carryOut(ctx, s, service, ServiceStream, internalMeta("service", newCommandID()), eventstore.ClassUrgent,
 		func(st domain.Service, now time.Time) (decision, error) {

@@ -83,10 +83,12 @@ func (s *Service) Submit(ctx context.Context, m Meta, spec *domain.JobSpec, raw 
 				leave, admitted = out, true
 			}
 			b := s.Policy() // one bundle for the whole decision, whatever becomes active meanwhile
-			verdict, retry := decideWith(b, spec)
-			if err := s.checkPackage(ctx, spec, b, verdict); err != nil {
+			in := runners.PolicyInput(spec)
+			verdict := b.Decide(in)
+			if err := s.checkPackage(ctx, in, b, verdict); err != nil {
 				return decision{}, err
 			}
+			retry, _ := b.Retry(spec.Controls.RetryPolicyRef)
 			events, err := domain.DecideAttempt(a, domain.Submit{
 				Created: s.createdEvent(spec, digest, specRef, retry, inputs), Policy: policyEvent("submit", verdict), Privileges: verdict.Privileges}, now)
 			return decision{events, texts}, err
@@ -120,10 +122,10 @@ func (s *Service) DryRun(ctx context.Context, spec *domain.JobSpec, raw []byte) 
 	if err == nil {
 		_, err = s.resolveInputs(ctx, spec)
 	}
-	b := s.Policy()
-	verdict, _ := decideWith(b, spec)
+	b, in := s.Policy(), runners.PolicyInput(spec)
+	verdict := b.Decide(in)
 	if err == nil {
-		err = s.checkPackage(ctx, spec, b, verdict)
+		err = s.checkPackage(ctx, in, b, verdict)
 	}
 	var bad *domain.Error
 	switch {
@@ -171,7 +173,7 @@ func (s *Service) check(spec *domain.JobSpec) []domain.Violation {
 		v = append(v, s.tooLarge(spec)...)
 	}
 	if known && len(v) == 0 {
-		_, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
+		_, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, runners.ResourcesOf(spec))
 		for _, p := range bad {
 			v = append(v, domain.Violation{Pointer: p.Pointer, Code: p.Keyword, Message: p.Message})
 		}
@@ -205,17 +207,6 @@ func (s *Service) tooLarge(spec *domain.JobSpec) []domain.Violation {
 		"its resources, labels, references and output contract take %d bytes in the ledger, at most %d; split the job", len(b), eventstore.MaxPayload)}}
 }
 
-func resourcesOf(spec *domain.JobSpec) []runners.Resource {
-	out := make([]runners.Resource, len(spec.Target.Resources))
-	for i, r := range spec.Target.Resources {
-		out[i].ID = r.ResourceID
-		if r.Binding != nil {
-			out[i].Address, out[i].Port, out[i].User = r.Binding.Address, r.Binding.Port, r.Binding.User
-		}
-	}
-	return out
-}
-
 // checkRetryOf: retry_of names an earlier attempt of the same node run.
 func (s *Service) checkRetryOf(ctx context.Context, spec *domain.JobSpec) error {
 	if spec.RetryOf == nil {
@@ -240,41 +231,6 @@ func (s *Service) admit(ctx context.Context) (leave func(), err error) {
 		return func() {}, nil
 	}
 	return s.admission.enter(ctx, s.MaxQueue, s.Index.QueueDepth)
-}
-
-func decideWith(b *policy.Bundle, spec *domain.JobSpec) (policy.Verdict, policy.RetryPolicy) {
-	retry, _ := b.Retry(spec.Controls.RetryPolicyRef)
-	return b.Decide(PolicyInput(spec)), retry
-}
-
-// PolicyInput is what policy looks at when a job is submitted: the same JobSpec
-// gives the same input for ever.
-func PolicyInput(spec *domain.JobSpec) policy.Input {
-	in := policy.Input{
-		Action: spec.Action, JobType: spec.JobType, Environment: spec.Target.Environment, Runner: spec.RunnerName(), Isolation: spec.Isolation(),
-		RetryPolicyRef: spec.Controls.RetryPolicyRef, AllowedCommandsRef: spec.Controls.AllowedCommandsRef, OperationPolicyRef: spec.Controls.OperationPolicyRef,
-	}
-	targets, _ := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
-	for _, t := range targets {
-		in.Targets = append(in.Targets, policy.Target(t))
-	}
-	for _, x := range spec.Inputs.Secrets {
-		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: x.Name, Ref: x.SecretRef})
-	}
-	in.Use = runners.UseOf(spec.Action, spec.Inputs.Parameters, resourceTypeOf(spec))
-	in.Destructive, in.Labels, in.Parameters = spec.Controls.Destructive, spec.Labels, spec.Inputs.Parameters
-	return in
-}
-
-// resourceTypeOf gives the type of the resource that a probe is made at.
-func resourceTypeOf(spec *domain.JobSpec) string {
-	targets, _ := runners.Targets(spec.Action, spec.Inputs.Parameters, resourcesOf(spec))
-	for _, r := range spec.Target.Resources {
-		if len(targets) == 1 && r.ResourceID == targets[0].ResourceID {
-			return r.ResourceType
-		}
-	}
-	return ""
 }
 
 func policyEvent(at string, v policy.Verdict) domain.PolicyDecided {

@@ -129,23 +129,11 @@ func decide(t *testing.T, b *policy.Bundle, spec domain.JobSpec) policy.Verdict 
 		}
 		resources = append(resources, x)
 	}
-	targets, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, resources)
+	_, bad := runners.Targets(spec.Action, spec.Inputs.Parameters, resources)
 	for _, v := range bad {
 		t.Errorf("%s %s", v.Pointer, v.Message)
 	}
-	in := policy.Input{
-		Action: spec.Action, JobType: spec.JobType, Environment: spec.Target.Environment, Runner: spec.RunnerName(), Isolation: spec.Isolation(),
-		RetryPolicyRef: spec.Controls.RetryPolicyRef, AllowedCommandsRef: spec.Controls.AllowedCommandsRef,
-		Destructive: spec.Controls.Destructive, Labels: spec.Labels, Parameters: spec.Inputs.Parameters,
-		Use: runners.UseOf(spec.Action, spec.Inputs.Parameters, spec.Target.Resources[0].ResourceType),
-	}
-	for _, s := range spec.Inputs.Secrets {
-		in.Secrets = append(in.Secrets, policy.SecretRequest{Name: s.Name, Ref: s.SecretRef})
-	}
-	for _, x := range targets {
-		in.Targets = append(in.Targets, policy.Target{ResourceID: x.ResourceID, Host: x.Host, Port: x.Port})
-	}
-	return b.Decide(in)
+	return b.Decide(runners.PolicyInput(&spec))
 }
 
 func TestPolicyFolder(t *testing.T) {

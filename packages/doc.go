@@ -6,7 +6,7 @@
 //	limits.go     what a package may take; refused.go what is wrong with one
 //	stream.go     decompression under limits
 //	name.go, index.go, links.go  names, collisions, and where links lead
-//	read.go       the one reader; inspect.go and unpack.go are its two uses
+//	read.go       the one reader, and Inspect; unpack.go is its other use
 //	tree.go       the digest of an unpacked package, to see that it is unchanged
 //	build.go      the way back: a folder to a file, always the same bytes
 //

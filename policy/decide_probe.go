@@ -34,14 +34,6 @@ func (p Probe) Assert(sample, parameters map[string]any) (bool, error) {
 	return p.assert.holds(map[string]any{"sample": plainValue(sample), "parameters": plainValue(parameters)})
 }
 
-// Assertion is the text of the assertion, for people.
-func (p Probe) Assertion() string {
-	if p.assert == nil {
-		return ""
-	}
-	return p.assert.text
-}
-
 // Probe decides on in.Use.Probe as Decide does, and gives the check. It is empty
 // unless the verdict allows.
 func (b *Bundle) Probe(in Input) (Probe, Verdict) {
@@ -86,6 +78,7 @@ func (b *Bundle) decideProbe(d *decision, in Input, name string, given map[strin
 		d.refuse(CodeProbeNotAllowed, "probe %q is not for this job", r.Name)
 		return Probe{}
 	}
+	before := len(d.reasons)
 	for _, k := range sortedKeys(given) {
 		if _, fixed := r.Parameters[k]; fixed {
 			d.skip(r.Rule, "the job gives a parameter that the probe fixes")
@@ -93,7 +86,6 @@ func (b *Bundle) decideProbe(d *decision, in Input, name string, given map[strin
 		}
 	}
 	p := Probe{Rule: r.Rule, Name: r.Name, Check: r.Check, Fixed: jsonOf(r.Parameters), Parameters: merged(given, r.Parameters), assert: r.Assert}
-	before := len(d.reasons)
 	switch r.Check {
 	case "ssh":
 		if set := b.namedSet(d, in, r.Commands, CodeProbeNotAllowed); set != nil {
@@ -136,21 +128,6 @@ type CapabilityProbe struct {
 	Name       string
 	Action     string          // verify.http.endpoint, verify.tcp.connect, verify.postgres.ready or verify.custom.probe
 	Parameters json.RawMessage // an object, of the action
-}
-
-// Capability gives the first rule for a capability of that type of resource. A
-// rule whose condition looks at the job does not count here: Decide asks it.
-func (b *Bundle) Capability(name, resourceType string) (Capability, bool) {
-	for _, r := range b.capabilities {
-		if r.Name != name || !matchAny(r.ResourceTypes, resourceType) {
-			continue
-		}
-		if met, err := r.When.meets(partialJob(nil)); err != nil || !met {
-			continue
-		}
-		return r.capability(), true
-	}
-	return Capability{}, false
 }
 
 // CapabilityGrant decides on in.Use.Capability as Decide does. It is empty unless

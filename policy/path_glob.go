@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -12,34 +13,32 @@ func matchPath(pattern, name string) bool {
 	return matchSegments(strings.Split(pattern, "/"), strings.Split(name, "/"))
 }
 
+// matchSegments goes back to the last ** only: what an earlier one could take up is
+// not needed by the later ones.
 func matchSegments(pattern, name []string) bool {
-	for len(pattern) > 0 {
-		if pattern[0] == "**" {
-			for len(pattern) > 0 && pattern[0] == "**" {
-				pattern = pattern[1:]
-			}
-			for i := 0; i <= len(name); i++ {
-				if matchSegments(pattern, name[i:]) {
-					return true
-				}
-			}
+	p, n, stars, from := 0, 0, -1, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == "**":
+			stars, from = p, n
+			p++
+		case p < len(pattern) && matchGlob(pattern[p], name[n]):
+			p, n = p+1, n+1
+		case stars >= 0:
+			from++
+			p, n = stars+1, from
+		default:
 			return false
 		}
-		if len(name) == 0 || !matchGlob(pattern[0], name[0]) {
-			return false
-		}
-		pattern, name = pattern[1:], name[1:]
 	}
-	return len(name) == 0
+	for p < len(pattern) && pattern[p] == "**" {
+		p++
+	}
+	return p == len(pattern)
 }
 
 func matchAnyPath(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if matchPath(p, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(p string) bool { return matchPath(p, name) })
 }
 
 // checkPackagePath wants the path of a file inside a package: relative, clean,

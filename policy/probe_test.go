@@ -42,8 +42,8 @@ func TestProbes(t *testing.T) {
 	if diff := cmp.Diff(`{"expect":{"status":[200]},"none":null,"on":true,"path":"/healthz","ratio":0.5}`, string(http.Fixed)); diff != "" || !v.Allow {
 		t.Errorf("http (-want +got):\n%s%+v", diff, v)
 	}
-	if http.Assertion() != "sample.status == 200" {
-		t.Errorf("assertion is %q", http.Assertion())
+	if ok, err := http.Assert(map[string]any{"status": 200}, nil); !ok || err != nil {
+		t.Errorf("assertion: %v %v", ok, err)
 	}
 
 	given := probeInput("dev", "any-disk", `{"mount":"/"}`)
@@ -124,15 +124,12 @@ func TestCapabilities(t *testing.T) {
 		return policy.Input{Action: "verify.resource.capability", JobType: "verification", Environment: env, Runner: "verification-runner",
 			Use: &policy.Use{Capability: capability, ResourceType: resourceType}}
 	}
-	c, ok := b.Capability("postgres.ready", "db.postgres")
-	if !ok || len(c.Probes) != 2 || c.Probes[0].Action != "verify.tcp.connect" || string(c.Probes[0].Parameters) != `{"port":5432}` {
-		t.Errorf("capability is %+v, %v", c, ok)
+	c, v := b.CapabilityGrant(in("prod", "postgres.ready", "db.postgres"))
+	if !v.Allow || len(c.Probes) != 2 || c.Probes[0].Action != "verify.tcp.connect" || string(c.Probes[0].Parameters) != `{"port":5432}` {
+		t.Errorf("capability is %+v, %+v", c, v)
 	}
-	if _, ok := b.Capability("postgres.ready", "vm"); ok {
-		t.Error("a capability of another type of resource is found")
-	}
-	if _, ok := b.Capability("web.ready", "vm"); ok {
-		t.Error("a capability with a condition over the job is found without the job")
+	if c, v := b.CapabilityGrant(in("prod", "postgres.ready", "vm")); v.Allow || c.Name != "" {
+		t.Errorf("a capability of another type of resource: %+v", c)
 	}
 	if c, v := b.CapabilityGrant(in("dev", "web.ready", "vm")); !v.Allow || c.Name != "web.ready" {
 		t.Errorf("with the job: %+v", v)
@@ -141,7 +138,7 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("in another environment: %+v", v)
 	}
 	// Its custom probes are decided on too.
-	v := b.Decide(in("prod", "postgres.ready", "db.postgres"))
+	v = b.Decide(in("prod", "postgres.ready", "db.postgres"))
 	if !v.Allow || !contains(v.Rules, "probes/disk-free") || !contains(v.Rules, "capabilities/postgres.ready") {
 		t.Errorf("rules are %+v", v)
 	}

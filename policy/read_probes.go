@@ -25,7 +25,7 @@ func (d *document) readProbe(n ast.Node, b *Bundle) {
 		"check":        func(v ast.Node) { r.Check = d.oneOf(v, "probe.check", probeChecks) },
 		"commands":     note("commands", func(v ast.Node) { r.Commands = d.name(v, "probe.commands") }),
 		"template":     note("template", func(v ast.Node) { r.Template = d.name(v, "probe.template") }),
-		"package":      note("package", func(v ast.Node) { r.Package, r.SHA256 = d.packageName(v), d.packageDigest(v) }),
+		"package":      note("package", func(v ast.Node) { r.Package, r.SHA256 = d.packageReference(v) }),
 		"playbook":     note("playbook", func(v ast.Node) { r.Playbook = d.packagePath(v, "probe.playbook") }),
 		"parameters":   func(v ast.Node) { r.Parameters = d.values(v, "probe.parameters") },
 		"assert":       func(v ast.Node) { r.Assert = d.expression(v, "assert", sampleEnvironment(), maxAssertCost) },
@@ -58,24 +58,15 @@ func (d *document) readProbe(n ast.Node, b *Bundle) {
 	}
 }
 
-func (d *document) packageName(n ast.Node) string {
+func (d *document) packageReference(n ast.Node) (name, sha256 string) {
 	s := d.text(n, "probe.package")
 	if m := packageReference.FindStringSubmatch(s); m != nil {
-		return m[1]
+		return m[1], m[2]
 	}
 	if s != "" {
 		d.fail(n, "probe.package: write name@sha256: and 64 lower-case hexadecimal digits")
 	}
-	return ""
-}
-
-func (d *document) packageDigest(n ast.Node) string {
-	if s, ok := n.(*ast.StringNode); ok {
-		if m := packageReference.FindStringSubmatch(s.Value); m != nil {
-			return m[2]
-		}
-	}
-	return ""
+	return "", ""
 }
 
 func (d *document) packagePath(n ast.Node, what string) string {

@@ -104,7 +104,7 @@ func asJSON(t *testing.T, data []byte) any {
 func TestBundlesFollowTheSchema(t *testing.T) {
 	_, schema := readSchema(t)
 	var files []string
-	for _, pattern := range []string{"builtin/*.yaml", "dev/*.yaml", "testdata/bundles/*/*.yaml", "../examples/policy/*.yaml"} {
+	for _, pattern := range []string{"builtin/*.yaml", "dev/*.yaml", "local/*.yaml", "testdata/bundles/*/*.yaml", "../examples/policy/*.yaml"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)

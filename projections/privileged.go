@@ -15,13 +15,9 @@ type PrivilegedFilter struct {
 }
 
 // The condition is that of the index events_privileged, word for word.
-const privilegedSQL = `SELECT e.event_id, e.stream, e.version, e.type, e.schema, e.time, e.command_id, e.command_digest, e.cause,
-       e.actor_kind, e.actor_id, e.actor_role, e.actor_auth, e.operation_id, e.plan_node_id, e.traceparent,
-       e.payload, e.prev_hash, e.hash, e.position
-FROM events e
-WHERE (e.actor_role = 'operator' OR e.type = 'execution.attempt.privileges_granted')
-  AND ($1 = 0 OR e.position < $1) AND ($2::timestamptz IS NULL OR e.time >= $2) AND ($3::timestamptz IS NULL OR e.time < $3)
-ORDER BY e.position DESC LIMIT $4`
+const privilegedSQL = selectEvents + `(actor_role = 'operator' OR type = 'execution.attempt.privileges_granted')
+  AND ($1 = 0 OR position < $1) AND ($2::timestamptz IS NULL OR time >= $2) AND ($3::timestamptz IS NULL OR time < $3)
+ORDER BY position DESC LIMIT $4`
 
 // PrivilegedFacts gives what operators did and what jobs were let do that not any
 // job may, the newest first.
@@ -30,19 +26,7 @@ func (r *Reader) PrivilegedFacts(ctx context.Context, f PrivilegedFilter) ([]eve
 	if err != nil {
 		return nil, readError("read the privileged facts", err)
 	}
-	defer rows.Close()
-	var out []eventstore.Event
-	for rows.Next() {
-		e, err := scanEvent(rows)
-		if err != nil {
-			return nil, readError("read the privileged facts", err)
-		}
-		out = append(out, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, readError("read the privileged facts", err)
-	}
-	return out, nil
+	return collectEvents(rows, nil)
 }
 
 func maybeTime(t time.Time) *time.Time {

@@ -95,29 +95,29 @@ func (b *Box) view() ([]mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := slices.Clone(identity)
+	named := identity
 	for _, p := range b.ReadOnly {
-		shown = append(shown, mount{from: p, at: p})
+		named = append(named, mount{from: p, at: p})
 	}
 	for _, p := range b.Writable {
-		shown = append(shown, mount{from: p, at: p, writable: true})
+		named = append(named, mount{from: p, at: p, writable: true})
 	}
-	base, root := hostBase(), "/"
-	if b.Engine.Level() == LevelContainer {
-		base, root = nil, b.Image.RootFS
+	var base []mount
+	if b.Engine.Level() != LevelContainer {
+		base = hostBase()
 	}
-	for i := 0; i < len(shown); i++ {
-		m := &shown[i]
+	var shown []mount
+	for _, m := range named {
 		if !filepath.IsAbs(m.at) || filepath.Clean(m.at) != m.at || m.at == "/" {
 			return nil, fmt.Errorf("show %q inside: it is not a clean absolute path", m.at)
 		}
 		if _, err := os.Stat(m.from); err != nil {
 			return nil, fmt.Errorf("show %s inside: %w", m.at, err)
 		}
-		if root == "/" && !m.writable && m.from == m.at && coveredBy(base, m.at) {
-			shown = slices.Delete(shown, i, i+1)
-			i--
+		if !m.writable && m.from == m.at && coveredBy(base, m.at) {
+			continue
 		}
+		shown = append(shown, m)
 	}
 	if b.Engine.Level() == LevelContainer && b.Image.RootFS != "" && b.Engine.Name != Podman {
 		var at []string

@@ -3,6 +3,7 @@ package isolation
 import (
 	"os"
 	"strconv"
+	"strings"
 )
 
 // masked are files of /proc that tell of the whole machine. Root may read them even
@@ -54,21 +55,12 @@ func (b *Box) bubblewrap(view []mount) []string {
 		}
 	}
 	add("--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp", "--symlink", "/run", "/var/run")
-	add("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--")
+	add("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/")
 	// The environment of what runs inside: bwrap has none to give but by arguments.
-	argv = append(argv[:len(argv)-1], envArgs(b.Env)...)
-	return append(append(argv, "--"), b.Argv...)
-}
-
-func envArgs(env []string) []string {
-	var out []string
-	for _, v := range env {
-		for i := range v {
-			if v[i] == '=' {
-				out = append(out, "--setenv", v[:i], v[i+1:])
-				break
-			}
-		}
+	for _, v := range b.Env {
+		name, value, _ := strings.Cut(v, "=")
+		add("--setenv", name, value)
 	}
-	return out
+	add("--")
+	return append(argv, b.Argv...)
 }

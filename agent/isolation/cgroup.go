@@ -3,6 +3,7 @@ package isolation
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,7 +88,7 @@ func cgroupOf(pid, controller string) (string, error) {
 		}
 	}
 	if rel == "" {
-		return "", fmt.Errorf("%w: not a member of a cgroup %s", ErrNoCgroup, or(controller, "v2"))
+		return "", fmt.Errorf("%w: not a member of a cgroup %s", ErrNoCgroup, cmp.Or(controller, "v2"))
 	}
 	kind, option := "cgroup2 ", ""
 	if controller != "" {
@@ -110,14 +111,20 @@ func cgroupOf(pid, controller string) (string, error) {
 		}
 		return filepath.Join(f[4], inside), nil
 	}
-	return "", fmt.Errorf("%w: no cgroup %s is mounted", ErrNoCgroup, or(controller, "v2"))
+	return "", fmt.Errorf("%w: no cgroup %s is mounted", ErrNoCgroup, cmp.Or(controller, "v2"))
 }
 
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
+// cgroupLimit is a limit by way of a cgroup: a file of version 2, or old of the
+// controller's folder of version 1.
+type cgroupLimit struct {
+	name, controller, old string
+	want                  uint64
+}
+
+// ofCgroup gives those that are wanted.
+func (l Limits) ofCgroup() []cgroupLimit {
+	all := []cgroupLimit{{"memory.max", "memory", "memory.limit_in_bytes", l.Memory}, {"pids.max", "pids", "pids.max", l.Processes}}
+	return slices.DeleteFunc(all, func(f cgroupLimit) bool { return f.want == 0 })
 }
 
 // Limit sets memory.max and pids.max where the controllers are there.
@@ -125,13 +132,7 @@ func (c *Cgroup) Limit(l Limits, a *Applied) {
 	if a.Limits == nil {
 		a.Limits = map[string]int64{}
 	}
-	for _, f := range []struct {
-		name, controller, old string
-		want                  uint64
-	}{{"memory.max", "memory", "memory.limit_in_bytes", l.Memory}, {"pids.max", "pids", "pids.max", l.Processes}} {
-		if f.want == 0 {
-			continue
-		}
+	for _, f := range l.ofCgroup() {
 		path := filepath.Join(c.Path, f.name)
 		if dir, ok := c.Old[f.controller]; ok {
 			path = filepath.Join(dir, f.old)
@@ -148,13 +149,7 @@ func (c *Cgroup) Limit(l Limits, a *Applied) {
 // ReadLimits reads what bounds a process by way of its cgroups, which an engine made,
 // into a, and notes what was wanted and is not there.
 func (l Limits) ReadLimits(pid int, a *Applied) {
-	for _, f := range []struct {
-		name, controller, old string
-		want                  uint64
-	}{{"memory.max", "memory", "memory.limit_in_bytes", l.Memory}, {"pids.max", "pids", "pids.max", l.Processes}} {
-		if f.want == 0 {
-			continue
-		}
+	for _, f := range l.ofCgroup() {
 		var got int64
 		dir, err := cgroupOf(strconv.Itoa(pid), f.controller)
 		path := filepath.Join(dir, f.old)

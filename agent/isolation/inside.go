@@ -1,8 +1,6 @@
 package isolation
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -94,12 +92,12 @@ func (p Promise) checkMounts(a *Applied) error {
 	if err != nil {
 		return fmt.Errorf("read the mounts: %w", err)
 	}
-	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
+	for line := range strings.Lines(string(b)) {
 		// id parent major:minor root mountpoint options … - type source super
-		before, after, ok := strings.Cut(sc.Text(), " - ")
+		before, after, ok := strings.Cut(line, " - ")
 		f, g := strings.Fields(before), strings.Fields(after)
 		if !ok || len(f) < 6 || len(g) < 3 {
-			return fmt.Errorf("read the mounts: %q is not understood", sc.Text())
+			return fmt.Errorf("read the mounts: %q is not understood", line)
 		}
 		at, fs := unescape(f[4]), g[0]
 		options, super := strings.Split(f[5], ","), strings.Split(g[2], ",")

@@ -71,7 +71,7 @@ type (
 	}
 )
 
-// StateDir is where a runtime keeps what it knows of the container.
+// stateDir is where a runtime keeps what it knows of the container.
 func (b *Box) stateDir() string { return filepath.Join(b.Dir, "state") }
 
 // runtime writes the bundle of runc or crun and gives the command that starts it.

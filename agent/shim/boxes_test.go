@@ -70,7 +70,7 @@ func TestBoxesRunToTheirOutcome(t *testing.T) {
 		r := w.end()
 		provedGone(t, c.Dir, r)
 		conclusion, ok := r.Conclude()
-		if !ok || conclusion.Result != executor.Succeeded || r.Reason != shim.ReasonOwn || r.Reaped.Killed != 0 {
+		if !ok || conclusion.Result != executor.Succeeded || conclusion.Code != 0 || r.Reason != shim.ReasonOwn || r.Reaped.Killed != 0 {
 			t.Errorf("conclusion %+v, %v; result %+v; stderr %s", conclusion, ok, r, w.stderr.String())
 		}
 		if got := strings.Join(w.kinds(), " "); got != "progress evidence artifact output fact outcome" {
@@ -83,6 +83,11 @@ func TestBoxesRunToTheirOutcome(t *testing.T) {
 		if pid, _, ok := w.Running(); !ok || pid == 0 {
 			t.Errorf("running as %d, %v", pid, ok)
 		}
+		f, err := executor.OpenOutput(shim.Layout(c.Dir).Output, "r.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
 	})
 }
 

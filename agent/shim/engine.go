@@ -1,11 +1,13 @@
 package shim
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/user"
 	"strconv"
 	"strings"
@@ -44,7 +46,7 @@ func launchInside(o *startOrder, cg *isolation.Cgroup, a isolation.Applied, by a
 		return launched{}, fmt.Errorf("%w: %w", errNeverRan, err)
 	}
 	outer, err := json.Marshal(entry{
-		Argv: argv, Env: engineEnv(o), Dir: "/", Cgroup: cg, Parent: os.Getpid(), Credential: engineCredential(o),
+		Argv: argv, Env: append(engineEnv(o.Box.EngineUID), envAttempt+"="+o.Dir), Dir: "/", Cgroup: cg, Parent: os.Getpid(), Credential: engineCredential(o),
 	})
 	if err != nil {
 		return launched{}, fmt.Errorf("%w: %w", errNeverRan, err)
@@ -141,14 +143,22 @@ func engineCredential(o *startOrder) *Credential {
 }
 
 // engineEnv is the environment of the engine itself; nothing of it gets inside.
-func engineEnv(o *startOrder) []string {
-	env := []string{"PATH=" + DefaultPath, "LANG=" + DefaultLang, "HOME=" + engineHome(o.Box.EngineUID), envAttempt + "=" + o.Dir}
-	if run := "/run/user/" + strconv.Itoa(o.Box.EngineUID); o.Box.EngineUID != 0 {
+func engineEnv(uid int) []string {
+	env := []string{"PATH=" + DefaultPath, "LANG=" + DefaultLang, "HOME=" + engineHome(uid)}
+	if run := "/run/user/" + strconv.Itoa(uid); uid != 0 {
 		if s, err := os.Stat(run); err == nil && s.IsDir() {
 			env = append(env, "XDG_RUNTIME_DIR="+run)
 		}
 	}
 	return env
+}
+
+// engineCommand runs an engine as this program's own user, for what is not a start. It
+// looks where a start looks.
+func engineCommand(ctx context.Context, argv ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = engineEnv(os.Geteuid()), "/", time.Second
+	return cmd
 }
 
 // engineHome is where an engine has its own files.

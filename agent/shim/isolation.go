@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,7 +39,7 @@ type Isolation struct {
 // DefaultScratch is Isolation.Scratch where it is not given.
 const DefaultScratch = 64 << 20
 
-func (i Isolation) level() string { return or(i.Level, isolation.LevelProcess) }
+func (i Isolation) level() string { return cmp.Or(i.Level, isolation.LevelProcess) }
 
 func (i Isolation) check() error {
 	switch i.level() {
@@ -54,7 +55,7 @@ func (i Isolation) check() error {
 	if !filepath.IsAbs(i.Engine.Path) {
 		return fmt.Errorf("the isolation engine %q is not an absolute path", i.Engine.Path)
 	}
-	if n := or(i.Network, isolation.NetworkHost); n != isolation.NetworkHost && n != isolation.NetworkNone {
+	if n := cmp.Or(i.Network, isolation.NetworkHost); n != isolation.NetworkHost && n != isolation.NetworkNone {
 		return fmt.Errorf("network %q is not host or none", i.Network)
 	}
 	if i.Level == isolation.LevelContainer && i.Image.RootFS == "" && i.Image.Digest == "" {
@@ -89,7 +90,7 @@ func (c *Config) makeFolders() error {
 func (c *Config) box() *isolation.Box {
 	f, i := Layout(c.Dir), c.Isolation
 	b := &isolation.Box{
-		Engine: i.Engine, Network: or(i.Network, isolation.NetworkHost), Image: i.Image,
+		Engine: i.Engine, Network: cmp.Or(i.Network, isolation.NetworkHost), Image: i.Image,
 		Scratch: i.Scratch, Dir: f.Engine, ID: cgroupPrefix + uuid.NewString(), Home: f.Work,
 		UID: os.Geteuid(), GID: os.Getegid(), EngineUID: os.Geteuid(),
 		Limits: c.Limits, NoUserNamespace: i.NoUserNamespace,

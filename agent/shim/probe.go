@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -104,9 +103,7 @@ func (p *Probe) try(ctx context.Context, entry string) (Isolation, error) {
 }
 
 func anyImage(ctx context.Context, e isolation.Engine) bool {
-	cmd := exec.CommandContext(ctx, e.Path, "images", "--quiet")
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	out, err := engineCommand(ctx, e.Path, "images", "--quiet").Output()
 	return err == nil && len(strings.TrimSpace(string(out))) > 0
 }
 
@@ -115,9 +112,7 @@ func HasImage(ctx context.Context, e isolation.Engine, i isolation.Image) error 
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	name := i.Reference + "@" + i.Digest
-	cmd := exec.CommandContext(ctx, e.Path, "image", "exists", name)
-	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
+	if err := engineCommand(ctx, e.Path, "image", "exists", name).Run(); err != nil {
 		return fmt.Errorf("%s has no image %s (%w); `podman pull %s` gets it", e.Name, name, err, name)
 	}
 	return nil
@@ -134,7 +129,7 @@ func (p *Probe) run(ctx context.Context, in Isolation) error {
 		}
 	}
 	dir := filepath.Join(p.Dir, "probe-"+in.Engine.Name+"-"+uuid.NewString())
-	defer func() { _ = removeTree(dir) }()
+	defer func() { _ = removeTree(dir) }() // nothing of anybody's is in it
 	if in.Level == isolation.LevelContainer {
 		if len(p.RootFS) > 0 {
 			in.Image.RootFS = p.RootFS[slices.Min(slices.Collect(maps.Keys(p.RootFS)))]

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -69,7 +68,7 @@ func (s *supervisor) killAll() {
 // removeContainer lets the engine forget the container, and ends what it started for
 // that.
 func (s *supervisor) removeContainer() {
-	if s.start == nil || s.start.Box == nil {
+	if s.start.Box == nil {
 		return
 	}
 	removeContainer(s.start.Box)
@@ -83,10 +82,7 @@ const removeTimeout = 20 * time.Second
 func removeContainer(b *isolation.Box) {
 	for _, argv := range b.Remove() {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Env = []string{"PATH=" + DefaultPath, "LANG=" + DefaultLang, "HOME=" + engineHome(os.Geteuid())}
-		cmd.Dir = "/"
-		_ = cmd.Run() // that it knows of none is the usual answer
+		_ = engineCommand(ctx, argv...).Run() // that it knows of none is the usual answer
 		cancel()
 	}
 	if b.Engine.Name == isolation.Runc {

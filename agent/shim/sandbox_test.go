@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/platform-core/execution-plane-service/agent/executor"
 	"github.com/platform-core/execution-plane-service/agent/isolation"
 	"github.com/platform-core/execution-plane-service/agent/shim"
 	"github.com/platform-core/execution-plane-service/internal/isolationtest"
@@ -24,31 +23,6 @@ func sandboxed(t testing.TB, dir string, argv ...string) shim.Config {
 	c := base(dir, argv...)
 	c.Isolation = shim.Isolation{Level: isolation.LevelSandbox, Engine: isolationtest.Engine(t, isolation.Bubblewrap)}
 	return c
-}
-
-func TestSandboxRunsToItsOutcome(t *testing.T) {
-	dir := attemptDir(t)
-	w := start(t, sandboxed(t, dir, self(t, "act", "kit")...))
-	r := w.end()
-	provedGone(t, dir, r)
-	c, ok := r.Conclude()
-	if !ok || c.Result != executor.Succeeded || c.Code != 0 || r.Reason != shim.ReasonOwn {
-		t.Errorf("conclusion %+v, %v; result %+v; stderr %s", c, ok, r, w.stderr.String())
-	}
-	want := []string{"progress", "evidence", "artifact", "output", "fact", "outcome"}
-	if diff := cmp.Diff(want, w.kinds()); diff != "" {
-		t.Errorf("messages: %s", diff)
-	}
-	a := r.Applied
-	if a.Level != isolation.LevelSandbox || a.Engine != isolation.Bubblewrap || a.EngineVersion == "" || !a.NoCapabilities || !a.Seccomp || !a.NoNewPrivs || a.ReadOnlyMounts == 0 {
-		t.Errorf("applied: %+v", a)
-	}
-	t.Logf("%+v", a)
-	f, err := executor.OpenOutput(shim.Layout(dir).Output, "r.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
 }
 
 func TestWhatTheExecutorSeesInASandbox(t *testing.T) {

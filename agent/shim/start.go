@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,8 +82,8 @@ func (c *Config) order() (*startOrder, error) {
 		Dir: c.Dir, Private: c.Private, Argv: c.Argv, Task: task, Limits: c.Limits, Credential: c.Credential,
 		Cgroup: c.Cgroup, Deadline: c.Deadline, Ladder: c.Ladder, ReapTimeout: c.ReapTimeout,
 		Env: []string{
-			"PATH=" + or(c.Path, DefaultPath), "HOME=" + f.Work, "TMPDIR=" + f.Tmp,
-			"LANG=" + or(c.Lang, DefaultLang),
+			"PATH=" + cmp.Or(c.Path, DefaultPath), "HOME=" + f.Work, "TMPDIR=" + f.Tmp,
+			"LANG=" + cmp.Or(c.Lang, DefaultLang),
 			fmt.Sprintf("%s=%d", executor.EnvProtocol, executor.Protocol),
 			fmt.Sprintf("%s=%d", executor.EnvControlFD, executor.ControlFD),
 		},
@@ -91,13 +92,6 @@ func (c *Config) order() (*startOrder, error) {
 		o.Box, o.Disk = c.box(), c.Isolation.Disk
 	}
 	return o, nil
-}
-
-func or(v, fallback string) string {
-	if v == "" {
-		return fallback
-	}
-	return v
 }
 
 // spawn starts the shim's process with its pipes.
@@ -134,7 +128,7 @@ func spawn(c Config) (*Process, *os.File, error) {
 	p := &Process{
 		Stdout: out, Stderr: errs, logs: []*logPipe{out, errs},
 		dir: c.Dir, cmd: cmd, diagnostics: last, orders: ordersIn,
-		queue: newQueue(or(c.MessagesDir, c.Dir), func(text string) { fmt.Fprintln(last, text) }), started: make(chan struct{}), done: make(chan struct{}),
+		queue: newQueue(cmp.Or(c.MessagesDir, c.Dir), func(text string) { fmt.Fprintln(last, text) }), started: make(chan struct{}), done: make(chan struct{}),
 		budget: c.Ladder.Budget(), reapTimeout: c.ReapTimeout,
 	}
 	p.guard = newGuard(c.Deadline.Add(p.endsWithin(c.Ladder.Budget())), func() { _ = cmd.Process.Kill() })

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/isolation"
 )
 
 // prize is what lies outside, for the one that tries to escape.
@@ -28,6 +29,7 @@ type prize struct {
 	Mark                              string // argument of what is to outlive the executor
 	Forks                             int    // how many processes to try
 	Fill                              int    // bytes that fill a place in memory
+	Linger                            int    // seconds for who minds a filled disk to say so
 	Only                              string // do this alone: "" is all
 }
 
@@ -93,10 +95,10 @@ func escapes(t executor.Task) int {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 	}
 	started := forks(p)
-	if err := json.NewEncoder(os.Stdout).Encode(map[string]any{"done": done, "forks": started}); err != nil {
+	away := outlive(p)
+	if err := json.NewEncoder(os.Stdout).Encode(map[string]any{"done": done, "forks": started, "away": away}); err != nil {
 		return 4
 	}
-	outlive(p)
 	return 0
 }
 
@@ -250,22 +252,44 @@ func forks(p prize) int {
 	return len(all)
 }
 
+// ways is how many ways there are to leave one's parents.
+const ways = 4
+
 // outlive starts what is to go on when the executor has ended, in every way that there
-// is to leave one's parents.
-func outlive(p prize) {
-	sleep := "exec /bin/sleep 300" + p.Mark[len(p.Mark)-8:]
-	for _, script := range []string{
+// is to leave one's parents, and says how many of them got away.
+func outlive(p prize) (away int) {
+	sleep := "exec /bin/sleep " + p.nap()
+	for _, script := range [ways]string{
 		sleep,
 		"trap '' TERM HUP INT; setsid sh -c '" + sleep + "' &",
 		"(setsid sh -c '(setsid sh -c \"" + sleep + "\" &)' &)",
-		"exec 0<&- 1>&- 2>&- 3>&-; (setsid env -i /bin/sleep 300" + p.Mark[len(p.Mark)-8:] + " &)",
+		"exec 0<&- 1>&- 2>&- 3>&-; (setsid env -i /bin/sleep " + p.nap() + " &)",
 	} {
 		cmd := exec.Command("/bin/sh", "-c", script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		_ = cmd.Start()
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 	}
-	time.Sleep(200 * time.Millisecond) // for them to get away
+	// They are not its children, so that there is nothing to wait on.
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		away = 0
+		for _, s := range isolation.AllProcesses() {
+			cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.Pid))
+			if err == nil && string(cmd) == "/bin/sleep\x00"+p.nap()+"\x00" {
+				away++
+			}
+		}
+		if away == ways {
+			break
+		}
+	}
+	return away
 }
+
+// nap is the argument of those that are to outlive the executor, which nobody else
+// gives to sleep.
+func (p *prize) nap() string { return "300" + p.Mark[len(p.Mark)-8:] }
 
 // fillWork fills the work folder, partly in files without a name and below folders
 // without permissions.
@@ -290,10 +314,9 @@ func fillWork(p prize) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 5
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	_ = os.Chmod("hidden", 0)
-	time.Sleep(2 * time.Second) // it is looked at ten times a second
+	time.Sleep(time.Duration(p.Linger) * time.Second)
 	fmt.Println("nobody minds", len(open))
 	return 0
 }

@@ -258,7 +258,7 @@ func (o *outside) meet(t *testing.T, binary string, in shim.Isolation, c *shim.C
 	}
 	for _, s := range isolation.AllProcesses() {
 		cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.Pid))
-		if err == nil && !s.Dead() && bytes.Contains(cmd, []byte("300"+o.Mark[len(o.Mark)-8:])) {
+		if err == nil && !s.Dead() && bytes.Contains(cmd, []byte(o.nap())) {
 			t.Errorf("this outlived the executor: %d %q", s.Pid, cmd)
 		}
 	}
@@ -269,6 +269,7 @@ func (o *outside) meet(t *testing.T, binary string, in shim.Isolation, c *shim.C
 type found struct {
 	Done    map[string]bool `json:"done"`
 	Forks   int             `json:"forks"`
+	Away    int             `json:"away"`
 	words   string
 	applied isolation.Applied
 }
@@ -277,6 +278,9 @@ func (o *outside) judge(t *testing.T, f found, in shim.Isolation, c *shim.Creden
 	t.Helper()
 	if len(f.Done) != len(tries) {
 		t.Errorf("%d of %d tries were made", len(f.Done), len(tries))
+	}
+	if f.Away != ways {
+		t.Errorf("%d of %d got away from the executor, so that the end of the others shows nothing", f.Away, ways)
 	}
 	var want []string
 	root := os.Geteuid() == 0 && c == nil

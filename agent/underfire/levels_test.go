@@ -75,7 +75,7 @@ func TestAgentGivesTheLevelAsked(t *testing.T) {
 	// The one that fills its folders is ended for it, and the next finds room.
 	filler := p.submit("escapes", func(s *domain.JobSpec, o *wire.Offer) {
 		o.Isolation = isolation.LevelSandbox
-		s.Inputs.Parameters, _ = json.Marshal(prize{Only: "fill_disk", Fill: 60})
+		s.Inputs.Parameters, _ = json.Marshal(prize{Only: "fill_disk", Fill: 60, Linger: 60})
 	})
 	if v := r.over(p, filler); v.claim.Result != "storage_unavailable" || !v.facts[0].Confirmed {
 		t.Errorf("the one that fills its folders: %+v; %s", v.claim, p.head(filler, "events"))
@@ -102,12 +102,13 @@ func TestAgentGivesTheLevelAsked(t *testing.T) {
 	}
 }
 
-// The bound of the disk is what ends it: without one it goes on.
+// The bound of the disk is what ends it: without one it goes on, for much longer than
+// there is between two looks.
 func TestNothingBoundsTheFoldersOfAProcess(t *testing.T) {
 	p := newPlane(t)
 	r := launch(t, p, func(s *settings) { s.Disk = 24 << 20 })
 	j := p.submit("escapes", func(s *domain.JobSpec, _ *wire.Offer) {
-		s.Inputs.Parameters, _ = json.Marshal(prize{Only: "fill_disk", Fill: 60})
+		s.Inputs.Parameters, _ = json.Marshal(prize{Only: "fill_disk", Fill: 60, Linger: 2})
 	})
 	if v := r.over(p, j); v.claim.Result != "succeeded" || !strings.Contains(p.head(j, "stdout"), "nobody minds") {
 		t.Errorf("%+v", v.claim)

@@ -3,7 +3,7 @@ package wire
 // AuditFact is an event that an operator caused, or one that let a job do what not
 // any job may.
 type AuditFact struct {
-	// Kind is operator, sudo, destructive or elevated; a job with several privileges
+	// Kinds are operator, sudo, destructive or elevated; a job with several privileges
 	// has them all.
 	Kinds []string `json:"kinds"`
 	// Reason is what the operator gave, empty where there is none.

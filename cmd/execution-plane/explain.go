@@ -31,10 +31,11 @@ func (c *explainCmd) Run(s *session) error {
 		fmt.Fprintf(s.out, "%s policy: %s (bundle %.12s)\n", mark(p.Verdict), p.Verdict, p.BundleDigest)
 		printReasons(s.out, p.Reasons)
 	}
+	// What cannot be read is left out here too.
 	if raw, _, err := api.Result(s.ctx, id, 0); err == nil && raw != nil {
 		var r domain.ExecutionResult
 		if json.Unmarshal(raw, &r) == nil {
-			printRunnerSays(s, s.out, api, id, eventsLog(r))
+			printRunnerSays(s, api, id, r)
 		}
 	}
 	printFits(s.out, e.Runners)

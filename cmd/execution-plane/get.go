@@ -38,7 +38,7 @@ func (c *getCmd) Run(s *session) error {
 			return fmt.Errorf("read the result: %w", err)
 		}
 		printResult(s.out, r)
-		printRunnerSays(s, s.out, api, id, eventsLog(r))
+		printRunnerSays(s, api, id, r)
 		printCallbacks(s.out, a.Callbacks)
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/internal/strictjson"
 	"github.com/platform-core/execution-plane-service/policy"
@@ -37,7 +36,7 @@ func (c *policyExplainCmd) Run(s *session) error {
 		}
 		return &exitError{exitUsage, errors.New("this is no valid JobSpec, so that policy is not asked")}
 	}
-	e := b.Explain(commands.PolicyInput(&spec))
+	e := b.Explain(runners.PolicyInput(&spec))
 	var verdict error
 	if !e.Verdict.Allow {
 		verdict = &exitError{code: exitPolicy}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/platform-core/execution-plane-service/api/client"
 	"github.com/platform-core/execution-plane-service/domain"
@@ -17,7 +16,8 @@ const lastWords = 64 << 10
 // log, if it wrote something. It is the runner's own word and stands in no result: the
 // summary above it is the service's. What cannot be read is left out; the verb has
 // said what it was asked for already.
-func printRunnerSays(s *session, w io.Writer, api *client.Client, id domain.AttemptID, bytesStored int64) {
+func printRunnerSays(s *session, api *client.Client, id domain.AttemptID, r domain.ExecutionResult) {
+	bytesStored := eventsLog(r)
 	if bytesStored == 0 {
 		return // nothing ran, or nothing of it came
 	}
@@ -26,7 +26,7 @@ func printRunnerSays(s *session, w io.Writer, api *client.Client, id domain.Atte
 		return
 	}
 	if said := runnerSays(part.Data); said != "" {
-		fmt.Fprintf(w, "  the runner says: %s\n", printable(said))
+		fmt.Fprintf(s.out, "  the runner says: %s\n", printable(said))
 	}
 }
 

@@ -8,12 +8,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/artifacts/objects"
 	"github.com/platform-core/execution-plane-service/policy"
 )
-
-// maxPolicyObject bounds a bundle that is read from object storage, in bytes.
-const maxPolicyObject = 16 << 20
 
 // bundle is the policy bundle that the service begins with.
 func (c *serveCmd) bundle(ctx context.Context) (*policy.Bundle, error) {
@@ -60,12 +58,12 @@ func (c *serveCmd) storedBundle(ctx context.Context) (*policy.Bundle, error) {
 		return nil, err
 	}
 	defer r.Close()
-	archive, err := io.ReadAll(io.LimitReader(r, maxPolicyObject+1))
+	archive, err := io.ReadAll(io.LimitReader(r, artifacts.MaxPolicyArchive+1))
 	if err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
-	if len(archive) > maxPolicyObject {
-		return nil, fmt.Errorf("it has more than %d bytes", maxPolicyObject)
+	if len(archive) > artifacts.MaxPolicyArchive {
+		return nil, fmt.Errorf("it has more than %d bytes", artifacts.MaxPolicyArchive)
 	}
 	return policy.Open(archive)
 }

@@ -86,7 +86,7 @@ func followResult(s *session, api *client.Client, id domain.AttemptID) (r domain
 		return r, s.raw(raw)
 	}
 	printResult(s.out, r)
-	printRunnerSays(s, s.out, api, id, eventsLog(r))
+	printRunnerSays(s, api, id, r)
 	return r, nil
 }
 

@@ -22,12 +22,12 @@ func (p *Plane) openInputs() (err error) {
 // inputsAPI adds what gives files to jobs.
 func (p *Plane) inputsAPI(c *api.Config) {
 	c.Inputs = &artifacts.Inputs{Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket, Places: p.places}
-	c.Packages = &artifacts.Packages{Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket, Inspect: InspectPackage}
+	c.Packages = &artifacts.Packages{Commands: p.Commands, Reads: p.Reads, Objects: p.Bucket, Inspect: inspectPackage}
 }
 
-// InspectPackage opens a package within the limits that runners have, and gives the
+// inspectPackage opens a package within the limits that runners have, and gives the
 // name and version of its package.yaml.
-func InspectPackage(r io.Reader) (name, version string, err error) {
+func inspectPackage(r io.Reader) (name, version string, err error) {
 	p, err := packages.Inspect(r, packages.DefaultLimits())
 	var refused *packages.Refused
 	if errors.As(err, &refused) {

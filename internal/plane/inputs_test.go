@@ -117,8 +117,8 @@ func TestPutArtifactHeals(t *testing.T) {
 	if n := w.events(commands.OperationStream(op)); n != 0 {
 		t.Errorf("%d events before", n)
 	}
-	if _, err := w.control.DryRun(t.Context(), encode(t, tcp(op, domain.ArtifactInput{Name: "plan", ArtifactRef: "artifact://operation/plan"}))); err != nil {
-		t.Error(err)
+	if d, err := w.control.DryRun(t.Context(), encode(t, tcp(op, domain.ArtifactInput{Name: "plan", ArtifactRef: "artifact://operation/plan"}))); err != nil || d.Valid {
+		t.Errorf("a job that names them: %+v, %v", d, err)
 	}
 	if a, created, err := put(); err != nil || !created || a.SHA256 != sha("bytes") {
 		t.Errorf("again: %v, %+v, %v", created, a, err)

@@ -85,25 +85,31 @@ func (p *Plane) announcePolicy(ctx context.Context) error {
 	return p.Commands.AnnouncePolicy(ctx, digest, active)
 }
 
-// takeOverPolicy loads the ledger's active bundle, if it is not the one at hand.
+// takeOverPolicy loads the ledger's active bundle, if it is not the one at hand. It
+// may run twice at a time, by an order and by the clock: who is overtaken while it
+// loads looks again, so that no older bundle takes the place of a newer one.
 func (p *Plane) takeOverPolicy(ctx context.Context) error {
-	digest, _, err := p.Commands.ActivePolicy(ctx)
-	if err != nil {
-		return err
+	for {
+		before := p.policy.get()
+		digest, _, err := p.Commands.ActivePolicy(ctx)
+		if err != nil {
+			return err
+		}
+		if digest == "" || digest == before.Digest() {
+			p.policy.lacks("")
+			return nil
+		}
+		b, err := p.Policies.Bundle(ctx, digest)
+		if err != nil {
+			p.policy.lacks(digest)
+			return err
+		}
+		if p.policy.bundle.CompareAndSwap(before, b) {
+			p.policy.lacks("")
+			p.Log.InfoContext(ctx, "another policy bundle decides from now on", "policy", digest)
+			return nil
+		}
 	}
-	if digest == "" || digest == p.policy.get().Digest() {
-		p.policy.lacks("")
-		return nil
-	}
-	b, err := p.Policies.Bundle(ctx, digest)
-	if err != nil {
-		p.policy.lacks(digest)
-		return err
-	}
-	p.policy.bundle.Store(b)
-	p.policy.lacks("")
-	p.Log.InfoContext(ctx, "another policy bundle decides from now on", "policy", digest)
-	return nil
 }
 
 // sleep reports whether the time passed before ctx ended.

@@ -85,17 +85,14 @@ func (c *Client) end(why error) {
 	})
 }
 
-// settle gives the end of the connection, if that is why something of it failed, time
-// to be known: the library tells those who wait on a channel first.
-func (c *Client) settle() error {
+// Settle is Err, and gives the end of the connection, if that is why something of it
+// failed, time to be known: the library tells those who wait on a channel first.
+func (c *Client) Settle() error {
 	waitFor(c.lost, nil, settling)
 	return c.Err()
 }
 
 const settling = 500 * time.Millisecond
-
-// Lost is closed when the connection has ended; Err then says why.
-func (c *Client) Lost() <-chan struct{} { return c.lost }
 
 // Err is nil while the connection stands, and a *LostError after.
 func (c *Client) Err() error {
@@ -142,7 +139,7 @@ func (c *Client) SFTP(ctx context.Context) (*sftp.Client, error) {
 	select {
 	case s := <-done:
 		if s.err != nil {
-			if err := c.settle(); err != nil {
+			if err := c.Settle(); err != nil {
 				return nil, err
 			}
 			return nil, &NotStartedError{c.hop, "the file service (sftp): " + s.err.Error()}

@@ -33,6 +33,10 @@ func (k Key) GoString() string { return "[key]" }
 // Empty says that nothing can log in with it.
 func (k Key) Empty() bool { return k.signer == nil && k.password == "" }
 
+// Private says that the key has a private half, which Agent can lend to a tool;
+// otherwise it is a password.
+func (k Key) Private() bool { return k.raw != nil }
+
 // LoadKey reads the file of an access secret, see ParseKey.
 func LoadKey(path string) (Key, error) {
 	f, err := os.Open(path)

@@ -50,7 +50,7 @@ func KnownHosts(lines []string) (*Pins, error) {
 	defer os.RemoveAll(dir)
 	// The library reads files only.
 	file := filepath.Join(dir, "known_hosts")
-	if err := os.WriteFile(file, []byte(p.Text()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Join(p.lines, "\n")+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("reading known_hosts: %w", err)
 	}
 	if p.db, err = knownhosts.NewDB(file); err != nil {
@@ -59,8 +59,29 @@ func KnownHosts(lines []string) (*Pins, error) {
 	return p, nil
 }
 
-// Text is the pins as a known_hosts file, for a tool.
-func (p *Pins) Text() string { return strings.Join(p.lines, "\n") + "\n" }
+// LinesFor gives the pins of a hop, "host:port", as known_hosts lines under another
+// name, for a tool. What is revoked follows, for whatever name. Without a pin there is
+// no line.
+func (p *Pins) LinesFor(hop, alias string) []string {
+	var out []string
+	for _, k := range p.db.HostKeys(hop) {
+		line := alias + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.PublicKey)))
+		if k.Cert {
+			line = "@cert-authority " + line
+		}
+		out = append(out, line)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	for _, line := range p.lines {
+		if fields := strings.Fields(line); fields[0] == "@revoked" {
+			// It has been read as a marker, names, type and key.
+			out = append(out, "@revoked * "+fields[2]+" "+fields[3])
+		}
+	}
+	return out
+}
 
 // algorithms are those to ask the host for: what is pinned first, so that a host
 // with several keys shows the pinned one, and then every other, so that a wrong key

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -59,14 +58,6 @@ func dial(t *testing.T, target sshaccess.Target) *sshaccess.Client {
 	}
 	t.Cleanup(c.Close)
 	return c
-}
-
-// users are who can log in to a host that this test starts.
-func users() []string {
-	if os.Geteuid() == 0 {
-		return []string{"root", sshtest.Tester}
-	}
-	return []string{sshtest.Tester}
 }
 
 // eventually polls for what another process does.

@@ -25,7 +25,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	for _, user := range users() {
+	for _, user := range sshtest.Users() {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			h := sshtest.Start(t, sshtest.Options{User: user})
@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 const stubborn = `trap '' TERM; sleep 300 & setsid sh -c 'trap "" TERM; sleep 300; sleep 300' & (setsid sleep 300 &) ; echo up; wait; sleep 300`
 
 func TestStopEndsTheWholeTree(t *testing.T) {
-	for _, user := range users() {
+	for _, user := range sshtest.Users() {
 		for name, tc := range map[string]struct {
 			script string
 			limits sshaccess.Limits

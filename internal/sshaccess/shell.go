@@ -57,7 +57,7 @@ func (c *Client) openShell(ctx context.Context, script string) (*shell, error) {
 		return nil, context.Cause(ctx)
 	}
 	if o.err != nil {
-		if err := c.settle(); err != nil {
+		if err := c.Settle(); err != nil {
 			return nil, err
 		}
 		return nil, &NotStartedError{c.hop, o.err.Error()}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func Start(t testing.TB, o Options) *Host {
 	if h.User == "root" && os.Geteuid() != 0 {
 		t.Fatal("sshtest: an ordinary user cannot run a host that lets root in")
 	}
-	h.mark = fmt.Sprintf("SSHTEST_HOST=%d-%d", os.Getpid(), serial())
+	h.mark = fmt.Sprintf("SSHTEST_HOST=%d-%d", os.Getpid(), serials.Add(1))
 	h.Key = NewKey(t, "ed25519", "")
 	h.build()
 	deadline := time.Now().Add(startDeadline)
@@ -79,17 +80,8 @@ func Start(t testing.TB, o Options) *Host {
 	return h
 }
 
-var serials struct {
-	sync.Mutex
-	n int
-}
-
-func serial() int {
-	serials.Lock()
-	defer serials.Unlock()
-	serials.n++
-	return serials.n
-}
+// serials number the hosts of this process.
+var serials atomic.Int64
 
 // Path is where the host's file stands for the test. The folder SmallDir cannot be
 // seen from outside.

@@ -3,7 +3,6 @@ package sshtest_test
 import (
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,16 +43,8 @@ func run(t *testing.T, h *sshtest.Host, command string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// users are who can log in to a host that this test starts.
-func users() []string {
-	if os.Geteuid() == 0 {
-		return []string{"root", sshtest.Tester}
-	}
-	return []string{sshtest.Tester}
-}
-
 func TestHosts(t *testing.T) {
-	for _, user := range users() {
+	for _, user := range sshtest.Users() {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			h := sshtest.Start(t, sshtest.Options{User: user, Sudo: sshtest.SudoAllows, Units: map[string]string{"a.service": ""}, SmallBytes: 65536})

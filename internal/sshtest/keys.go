@@ -72,7 +72,7 @@ func (ca *CA) KnownHosts(pattern string) string {
 }
 
 // SignUser gives a certificate of the key for the principals, as a line, valid from
-// a minute ago to the time after now that is given; below zero it has expired.
+// an hour ago to the time after now that is given; below zero it has expired.
 func (ca *CA) SignUser(t testing.TB, key Key, valid time.Duration, principals ...string) string {
 	t.Helper()
 	return line(ca.sign(t, ssh.UserCert, key, valid, principals))

@@ -1,6 +1,10 @@
 package sshtest
 
-import "golang.org/x/crypto/ssh"
+import (
+	"os"
+
+	"golang.org/x/crypto/ssh"
+)
 
 // Sudo is what sudo does on a host.
 type Sudo string
@@ -14,6 +18,14 @@ const (
 
 // Tester is the ordinary user of every host.
 const Tester = "tester"
+
+// Users are who can log in to a host that this process starts.
+func Users() []string {
+	if os.Geteuid() == 0 {
+		return []string{"root", Tester}
+	}
+	return []string{Tester}
+}
 
 // SmallDir is the folder that Options.SmallBytes bounds.
 const SmallDir = "/srv/small"

@@ -2,6 +2,7 @@ package ansible
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/executor/decide"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
 )
@@ -19,7 +21,8 @@ type attempt struct {
 	task    executor.Task
 	control *executor.Control
 	log     *os.File
-	policy  Policy
+	bundle  *policy.Bundle
+	input   policy.Input // what policy is asked about
 
 	p         parameters
 	grant     policy.PackageGrant
@@ -41,11 +44,15 @@ func newAttempt(ctx context.Context, task executor.Task, control *executor.Contr
 	if _, ok := runners.Catalogue().Lookup(task.Action); !ok || runners.JobTypeOf(task.Action) != runners.TypeAnsible {
 		return nil, rejected("the ansible runner has no action %q", clip(task.Action, 80))
 	}
-	bundle, err := openBundle(task.Policy)
-	if err != nil {
+	var err error
+	switch a.bundle, err = decide.OpenBundle(task.Policy); {
+	case errors.Is(err, decide.ErrNoBundle):
+		return nil, rejected("%s", err)
+	case err != nil:
 		return nil, err
 	}
-	a.policy = bundle.ForJob(policyInput(task))
+	// What a target lacks is told of the inventory's host.
+	a.input, _ = decide.Input(task)
 	if a.p, err = parametersOf(task.Action, task.Parameters); err != nil {
 		return nil, err
 	}
@@ -65,6 +72,10 @@ func (a *attempt) ready() error {
 		return err
 	}
 	if err := a.openPlaybook(); err != nil {
+		return err
+	}
+	// It names the package.
+	if err := a.write("ansible.cfg", []byte(a.config())); err != nil {
 		return err
 	}
 	if err := a.makeInventory(); err != nil {
@@ -98,10 +109,6 @@ func (a *attempt) openPlaybook() error {
 	}
 	var err error
 	if a.pack, err = openPackage(a.p.Package, a.task.Packages); err != nil {
-		return err
-	}
-	// The configuration names the package from now on.
-	if err := a.write("ansible.cfg", []byte(a.config())); err != nil {
 		return err
 	}
 	switch {

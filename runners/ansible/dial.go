@@ -42,7 +42,7 @@ func (a *attempt) pinHosts() error {
 		}
 		for _, addr := range found[i] {
 			at := netip.AddrPortFrom(addr, h.port)
-			v := a.policy.CheckDial(a.task.Action, a.task.Environment, h.dial, at)
+			v := a.bundle.CheckDialOf(a.input, h.dial, at)
 			if !v.Allow || told < maxDialFacts {
 				told++
 				if err := a.fact(h.dial+" at "+at.String(), v); err != nil {

@@ -4,12 +4,13 @@
 //
 // What lives where: attempt.go is the order of things; grant.go asks policy;
 // pack.go opens the package, walk*.go reads its YAML and refuses what the grant
-// does not give; inventory*.go and hosts.go make the one inventory that ansible
-// sees, from addresses that policy allowed; ssh.go, variables.go, secrets.go and
-// environment.go write the files of the run; launch.go, stop.go and descent.go
-// start it and end it with everything it started; events.go, tally.go,
-// cause.go and report*.go read the event stream and say what came of it. plugins holds the two
-// Python files that go into ansible: the event stream and the guard.
+// does not give; inventory*.go and dial.go make the one inventory that ansible
+// sees, from addresses that policy allowed; ssh.go, variables.go, yaml.go and
+// environment.go write the files of the run; tools.go, run.go, stop.go and
+// descent.go start it and end it with everything it started; events.go, tally.go,
+// checks.go, cause.go, outcome.go and report.go read the event stream and say what
+// came of it. plugins holds the two Python files that go into ansible: the event
+// stream and the guard.
 //
 // What may be touched: what a job may not do is refused in two places, before the
 // run by the walk and in it by the guard; a new rule belongs in both. Whatever

@@ -32,18 +32,12 @@ func (a *attempt) environment() []string {
 
 // guard is what the Python plugins hold a run to.
 func (a *attempt) guard() string {
-	become := a.grant.Become
-	if become == nil {
-		become = []string{}
-	}
 	roots := []string{a.dir}
 	if a.pack != nil {
 		roots = []string{a.pack.dir, a.dir}
 	}
-	secrets := sortedNames(a.p.SecretVariables)
-	if secrets == nil {
-		secrets = []string{}
-	}
+	// Never null: the plugins go through them.
+	become, secrets := append([]string{}, a.grant.Become...), append([]string{}, sortedNames(a.p.SecretVariables)...)
 	b, err := json.Marshal(map[string]any{
 		"connections": a.grant.Connections, "become": become, "roots": roots,
 		"lookups_refused": lookupsRefused, "secrets": secrets,
@@ -98,7 +92,7 @@ func (a *attempt) prepare() error {
 			return err
 		}
 	}
-	return a.write("ansible.cfg", []byte(a.config()))
+	return nil
 }
 
 func (a *attempt) write(name string, data []byte) error {

@@ -15,7 +15,7 @@ func far(t *testing.T, j *job) *job {
 	key := sshtest.NewKey(t, "ed25519", "")
 	j.secret("key", string(key.PEM))
 	j.task.Resources = []executor.Resource{{ResourceID: "h", ResourceType: "host",
-		Binding: executor.Binding{Address: "127.0.0.1", Port: closedPort(t), User: "root", AccessSecret: "key"}}}
+		Binding: executor.Binding{Address: "127.0.0.1", Port: sshtest.Closed(t), User: "root", AccessSecret: "key"}}}
 	j.keys = []string{"[127.0.0.1]:" + strconv.Itoa(j.task.Resources[0].Binding.Port) + " " + publicLine(key)}
 	return j.with("host_keys_ref", "hosts")
 }

@@ -49,11 +49,11 @@ var (
 	unfit     = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 )
 
-// reservedGroups and hosts would mean something else to ansible.
+// reservedNames of groups and hosts would mean something else to ansible.
 var reservedNames = []string{"all", "ungrouped", "localhost", "127.0.0.1", "::1", "_meta"}
 
-// hostNameOf is what ansible calls a resource: its id, with every character that a
-// host's name cannot have as "_".
+// hostNameOf is what ansible calls a resource: its id, with "_" for every run of
+// characters that a host's name cannot have, and none of them at its ends.
 func hostNameOf(resourceID string) string {
 	return strings.Trim(unfit.ReplaceAllString(resourceID, "_"), "._-")
 }
@@ -111,7 +111,8 @@ func (a *attempt) inventoryOfResources() error {
 	names := map[string]string{}
 	for i := range a.task.Resources {
 		r := &a.task.Resources[i]
-		h := a.bound(r)
+		h := &host{name: hostNameOf(r.ResourceID)}
+		h.bind(r)
 		if other, twice := names[h.name]; twice {
 			return rejected("resources %q and %q would both be called %s in the inventory", clip(other, 80), clip(r.ResourceID, 80), h.name)
 		}
@@ -133,13 +134,7 @@ func (a *attempt) inventoryOfResources() error {
 	return nil
 }
 
-// bound makes a host of a resource.
-func (a *attempt) bound(r *executor.Resource) *host {
-	h := &host{name: hostNameOf(r.ResourceID), resource: r}
-	h.bind(r)
-	return h
-}
-
+// bind takes over where a resource is reached.
 func (h *host) bind(r *executor.Resource) {
 	h.resource = r
 	h.dial, h.user, h.secret = r.Binding.Address, r.Binding.User, r.Binding.AccessSecret
@@ -201,7 +196,7 @@ func (h *host) checkHost() error {
 	return nil
 }
 
-// yaml writes the inventory for ansible. Every text in it is marked, so that
+// inventoryYAML writes the inventory for ansible. Every text in it is marked, so that
 // nothing in it is evaluated.
 func (a *attempt) inventoryYAML() []byte {
 	all := map[string]any{}
@@ -230,8 +225,7 @@ func (a *attempt) inventoryYAML() []byte {
 		for _, c := range g.children {
 			sub[c] = map[string]any{}
 		}
-		entry := map[string]any{"hosts": hosts, "children": sub}
-		children[name] = entry
+		children[name] = map[string]any{"hosts": hosts, "children": sub}
 	}
 	return yamlDocument(map[string]any{"all": map[string]any{"hosts": all, "children": children}})
 }

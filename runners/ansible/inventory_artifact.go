@@ -17,6 +17,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 // Bounds of an inventory that came as an artifact.
@@ -69,8 +71,11 @@ func readBounded(file string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// nameRange is a range of hosts, as in web[01:20].
-var nameRange = regexp.MustCompile(`\[([0-9]{1,20}):([0-9]{1,20})(?::[0-9]+)?\]`)
+var (
+	// nameRange is a range of hosts, as in web[01:20].
+	nameRange = regexp.MustCompile(`\[([0-9]{1,20}):([0-9]{1,20})(?::[0-9]+)?\]`)
+	twoRanges = regexp.MustCompile(`\[[^\]\n]*:[^\]\n]*\][^\s\[]*\[[^\]\n]*:[^\]\n]*\]`)
+)
 
 // inventoryKind says how the text is written, yaml or ini, and refuses what is no
 // static inventory.
@@ -81,15 +86,14 @@ func inventoryKind(text []byte) (string, error) {
 	if bytes.HasPrefix(text, []byte("#!")) {
 		return "", rejected("the inventory is a script; only static YAML or INI is taken")
 	}
-	ranges := nameRange.FindAllSubmatch(text, -1)
-	for _, m := range ranges {
+	for _, m := range nameRange.FindAllSubmatch(text, -1) {
 		first, err1 := strconv.Atoi(string(m[1]))
 		last, err2 := strconv.Atoi(string(m[2]))
 		if err1 != nil || err2 != nil || last-first > maxRange {
 			return "", rejected("a range of hosts in the inventory has more than %d", maxRange)
 		}
 	}
-	if regexp.MustCompile(`\[[^\]\n]*:[^\]\n]*\][^\s\[]*\[[^\]\n]*:[^\]\n]*\]`).Match(text) {
+	if twoRanges.Match(text) {
 		return "", rejected("a host's name in the inventory has two ranges; write one")
 	}
 	var top map[string]any
@@ -204,7 +208,7 @@ func (a *attempt) bindHost(h *host) error {
 		h.dial = h.name
 	}
 	if h.port == 0 {
-		h.port = 22
+		h.port = runners.SSHPort
 	}
 	for i := range a.task.Resources {
 		r := &a.task.Resources[i]

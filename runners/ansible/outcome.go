@@ -29,7 +29,9 @@ func (a *attempt) outcome(r *run) executor.Outcome {
 	case r.stopped:
 		out.Message = stoppedMessage(r)
 	case r.refused != nil:
-		return withCode(outcomeOf(r.refused), out.Code)
+		refused := outcomeOf(r.refused)
+		refused.Code = out.Code
+		return refused
 	case !t.started && (r.code == codeError || r.code == codeParser || r.code == codeOptions):
 		out.Result, out.RecommendedCategory = executor.InputsRejected, categoryValidation
 		out.Message = "ansible does not take the playbook; the log says why"
@@ -57,11 +59,6 @@ func (a *attempt) outcome(r *run) executor.Outcome {
 		out.Message = fmt.Sprintf("%d hosts, %d changed", len(t.counts()), len(t.hostsWhere(changed)))
 	}
 	return out
-}
-
-func withCode(o executor.Outcome, code *int) executor.Outcome {
-	o.Code = code
-	return o
 }
 
 // nothingRan says why no task was run.

@@ -3,7 +3,6 @@ package ansible
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -16,16 +15,6 @@ import (
 
 func publicLine(k sshtest.Key) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.Signer.PublicKey())))
-}
-
-func closedPort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // The recap decides: what was rescued or ignored is no failure, one failed host is,
@@ -75,7 +64,7 @@ func TestOutcomeComesFromTheEvents(t *testing.T) {
 	if !slices.Equal(lists.Failed, []string{"other"}) || !slices.Equal(lists.OK, []string{"ok"}) {
 		t.Errorf("host lists are %+v", lists)
 	}
-	if ends := bad.recap().Unsuccesful; len(ends) == 0 || ends[len(ends)-1].Task != "fails" || ends[len(ends)-1].Path != "site.yml:29" {
+	if ends := bad.recap().FailedTasks; len(ends) == 0 || ends[len(ends)-1].Task != "fails" || ends[len(ends)-1].Path != "site.yml:29" {
 		t.Errorf("failed tasks are %+v", ends)
 	}
 }

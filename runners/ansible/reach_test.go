@@ -26,7 +26,7 @@ func TestUnreachableHosts(t *testing.T) {
 	wrong := sshtest.NewKey(t, "ed25519", "")
 	j.keys = slices.DeleteFunc(j.keys, func(l string) bool { return strings.Contains(l, ":"+strconv.Itoa(changed.Port)) })
 	j.keys = append(j.keys, "[127.0.0.1]:"+strconv.Itoa(changed.Port)+" "+publicLine(wrong))
-	for name, port := range map[string]int{"silent": silent.Addr().(*net.TCPAddr).Port, "closed": closedPort(t)} {
+	for name, port := range map[string]int{"silent": silent.Addr().(*net.TCPAddr).Port, "closed": sshtest.Closed(t)} {
 		j.task.Resources = append(j.task.Resources, executor.Resource{ResourceID: name, ResourceType: "host",
 			Binding: executor.Binding{Address: "127.0.0.1", Port: port, User: "root", AccessSecret: "key-good"}})
 		j.keys = append(j.keys, "[127.0.0.1]:"+strconv.Itoa(port)+" "+publicLine(wrong))
@@ -81,8 +81,8 @@ func TestHostWithoutPin(t *testing.T) {
 func TestCertificatesAndSudo(t *testing.T) {
 	t.Parallel()
 	hostCA, userCA := sshtest.NewCA(t), sshtest.NewCA(t)
-	h := sshtest.Start(t, sshtest.Options{HostCA: hostCA, HostNames: []string{"127.0.0.1"}, UserCA: userCA, NoKey: true, Sudo: sshtest.SudoAllows, User: userOf()})
-	refusing := sshtest.Start(t, sshtest.Options{Sudo: sshtest.SudoRefuses, User: userOf()})
+	h := sshtest.Start(t, sshtest.Options{HostCA: hostCA, HostNames: []string{"127.0.0.1"}, UserCA: userCA, NoKey: true, Sudo: sshtest.SudoAllows, User: sshtest.Tester})
+	refusing := sshtest.Start(t, sshtest.Options{Sudo: sshtest.SudoRefuses, User: sshtest.Tester})
 	key := sshtest.NewKey(t, "ed25519", "open sesame")
 	j := newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "command: touch /tmp/ran", "command: \"true\"\nwhen: later is defined")}).
 		on("h", h).with("become", true)

@@ -32,7 +32,7 @@ type recap struct {
 	Plays       []playEnd             `json:"plays"`
 	Totals      hostCounts            `json:"totals"`
 	Hosts       map[string]hostCounts `json:"hosts"`
-	Unsuccesful []taskEnd             `json:"failed_tasks"`
+	FailedTasks []taskEnd             `json:"failed_tasks"`
 	Interrupted []remoteEnd           `json:"interrupted,omitempty"`
 	LeftOut     int                   `json:"left_out,omitempty"` // entries that found no room here
 	Trouble     string                `json:"trouble,omitempty"`
@@ -77,7 +77,7 @@ func (a *attempt) report(r *run) error {
 func (a *attempt) recap(r *run) recap {
 	out := recap{
 		Action: a.task.Action, Version: clip(r.tally.version, 40), Complete: r.tally.ended && r.trouble() == nil, CheckMode: a.checkMode(),
-		Plays: r.tally.plays, Hosts: r.tally.counts(), Unsuccesful: r.tally.bad, Interrupted: r.interrupted,
+		Plays: r.tally.plays, Hosts: r.tally.counts(), FailedTasks: r.tally.bad, Interrupted: r.interrupted,
 		LeftOut: r.tally.left + r.tally.checks.left,
 	}
 	if r.code >= 0 {
@@ -154,7 +154,7 @@ const maxInlineFacts = 4 << 10
 
 // leaveFacts hands on what set_stats generated: of the whole run, and per host.
 func (a *attempt) leaveFacts(custom map[string]json.RawMessage) error {
-	facts := map[string]any{"hosts": map[string]json.RawMessage{}}
+	facts := map[string]any{}
 	hosts := map[string]json.RawMessage{}
 	for name, data := range custom {
 		if name == "_run" {

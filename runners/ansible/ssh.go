@@ -1,7 +1,6 @@
 package ansible
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -10,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/skeema/knownhosts"
 
 	"github.com/platform-core/execution-plane-service/internal/sshaccess"
 )
@@ -35,11 +32,11 @@ func (a *attempt) prepareSSH() error {
 			continue
 		}
 		file := a.path("ssh/" + strconv.Itoa(i))
-		text, err := pins.linesFor(h)
-		if err != nil {
-			return err
+		known := pins.LinesFor(net.JoinHostPort(h.alias(), strconv.Itoa(int(h.port))), h.alias())
+		if len(known) == 0 {
+			return denied("no key is pinned for host %s at %s port %d", h.name, h.dial, h.port)
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(strings.Join(known, "\n")+"\n"), 0o600); err != nil {
 			return fmt.Errorf("writing the host keys of %s: %w", h.name, err)
 		}
 		// Several hosts may share an address: the port tells them apart.
@@ -98,17 +95,12 @@ func quoteConfig(path string) string {
 func (h *host) alias() string { return strings.Trim(h.dial, "[]") }
 
 // pins are the host keys that the job trusts.
-type pins struct {
-	db      *knownhosts.HostKeyDB
-	revoked []string
-}
-
-func (a *attempt) pins() (*pins, error) {
+func (a *attempt) pins() (*sshaccess.Pins, error) {
 	var lines []string
 	switch {
 	case a.p.HostKeysRef != "":
-		found, ok := a.policy.HostKeys(a.p.HostKeysRef, a.task.Environment)
-		if !ok {
+		found, verdict := a.bundle.HostKeyGrant(a.input)
+		if !verdict.Allow {
 			return nil, denied("policy has no host keys %q for environment %q", clip(a.p.HostKeysRef, 80), clip(a.task.Environment, 80))
 		}
 		lines = found
@@ -125,47 +117,11 @@ func (a *attempt) pins() (*pins, error) {
 	default:
 		return nil, rejected("the hosts' keys are not pinned: give host_keys_ref or known_hosts")
 	}
-	checked, err := sshaccess.KnownHosts(lines)
+	pins, err := sshaccess.KnownHosts(lines)
 	if err != nil {
 		return nil, rejected("the host keys cannot be read: %s", err)
 	}
-	file := a.path("ssh/pins")
-	if err := os.WriteFile(file, []byte(checked.Text()), 0o600); err != nil {
-		return nil, fmt.Errorf("writing the host keys: %w", err)
-	}
-	db, err := knownhosts.NewDB(file)
-	if err != nil {
-		return nil, rejected("the host keys cannot be read: %s", strings.ReplaceAll(err.Error(), file, "line"))
-	}
-	p := &pins{db: db}
-	for _, line := range strings.Split(checked.Text(), "\n") {
-		if rest, ok := strings.CutPrefix(line, "@revoked"); ok {
-			fields := strings.Fields(rest)
-			if len(fields) >= 3 {
-				p.revoked = append(p.revoked, "@revoked * "+fields[1]+" "+fields[2])
-			}
-		}
-	}
-	return p, nil
-}
-
-// linesFor gives the known_hosts file of one host, under its alias.
-func (p *pins) linesFor(h *host) (string, error) {
-	var b strings.Builder
-	keys := p.db.HostKeys(net.JoinHostPort(h.alias(), strconv.Itoa(int(h.port))))
-	for _, k := range keys {
-		if k.Cert {
-			b.WriteString("@cert-authority ")
-		}
-		fmt.Fprintf(&b, "%s %s %s\n", h.alias(), k.Type(), base64.StdEncoding.EncodeToString(k.Marshal()))
-	}
-	if len(keys) == 0 {
-		return "", denied("no key is pinned for host %s at %s port %d", h.name, h.dial, h.port)
-	}
-	for _, r := range p.revoked {
-		b.WriteString(r + "\n")
-	}
-	return b.String(), nil
+	return pins, nil
 }
 
 // lendKeys serves each access secret by an agent of its own, so that every host is

@@ -10,9 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/platform-core/execution-plane-service/internal/sshaccess"
 )
@@ -76,20 +77,19 @@ func (a *attempt) sweep(pids []int) []remoteEnd {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
 	defer cancel()
 	ends := make([]remoteEnd, len(sessions))
-	limit := make(chan struct{}, 16)
-	var wg sync.WaitGroup
+	var g errgroup.Group
+	g.SetLimit(16)
 	for i, s := range sessions {
 		ends[i] = remoteEnd{Host: a.hostAt(s.dest), Note: "too many connections to end them all"}
 		if i >= maxSweeps {
 			continue
 		}
-		wg.Go(func() {
-			limit <- struct{}{}
-			defer func() { <-limit }()
+		g.Go(func() error {
 			ends[i].Ended, ends[i].Note = a.sweepOne(ctx, s)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = g.Wait() // no sweep gives an error
 	return ends
 }
 

@@ -17,7 +17,7 @@ const stubborn = "name: long\nshell: |\n  trap '' TERM HUP INT\n  (trap '' TERM 
 // the events so far are kept.
 func TestStopEndsRemoteProcesses(t *testing.T) {
 	t.Parallel()
-	hosts := []*sshtest.Host{sshtest.Start(t, sshtest.Options{}), sshtest.Start(t, sshtest.Options{User: userOf()})}
+	hosts := []*sshtest.Host{sshtest.Start(t, sshtest.Options{}), sshtest.Start(t, sshtest.Options{User: sshtest.Tester})}
 	j := newJob(t, "ansible.playbook.run", map[string]string{"site.yml": play("all", "debug: {msg: first}", stubborn, "command: touch /tmp/after\nignore_errors: true")})
 	for i, h := range hosts {
 		h.Write("/tmp/.keep", "", 0o666)
@@ -66,9 +66,6 @@ func TestDeadAnsibleLeavesNothingOnHosts(t *testing.T) {
 		t.Errorf("recap is %+v", r)
 	}
 }
-
-// userOf is a user other than root where there is a choice.
-func userOf() string { return sshtest.Tester }
 
 // Local processes end too, whatever they do to leave the tree.
 func TestStopEndsLocalProcesses(t *testing.T) {

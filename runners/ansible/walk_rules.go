@@ -32,10 +32,15 @@ var fencedVariables = regexp.MustCompile(`^ansible_(connection|host|port|passwor
 
 func (v *visit) find(line int, format string, args ...any) { v.w.find(v.file, line, format, args...) }
 
+// ownName is the name without the prefix of ansible's own collections.
+func ownName(name string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(name, "ansible.builtin."), "ansible.legacy.")
+}
+
 // key judges a key by its name and its scalars. A value that is a template cannot
 // be seen here; the guard sees what it comes to.
 func (v *visit) key(name string, values []string, line int) {
-	bare := strings.TrimPrefix(strings.TrimPrefix(name, "ansible.builtin."), "ansible.legacy.")
+	bare := ownName(name)
 	switch {
 	case bare == "vars_prompt":
 		v.find(line, "vars_prompt: nobody is there to answer")
@@ -130,7 +135,7 @@ func (v *visit) text(s string, line int) {
 		if m == nil {
 			continue
 		}
-		name := strings.TrimPrefix(strings.TrimPrefix(m[1], "ansible.builtin."), "ansible.legacy.")
+		name := ownName(m[1])
 		switch {
 		case slices.Contains(lookupsRefused, name):
 			v.find(line, "the lookup %s runs on the runner", name)
@@ -183,7 +188,7 @@ func (v *visit) follow(key string, value ast.Node) {
 	if v.err != nil {
 		return
 	}
-	bare := strings.TrimPrefix(strings.TrimPrefix(key, "ansible.builtin."), "ansible.legacy.")
+	bare := ownName(key)
 	switch bare {
 	case "import_playbook", "include_tasks", "import_tasks", "include", "include_vars", "vars_files":
 		names := v.values(value, 0)
@@ -269,15 +274,10 @@ func (v *visit) roleNamed(name string) {
 }
 
 func (w *walker) allRoles() error {
-	if !w.pack.isDir("roles") || w.seen["roles/*"] {
+	if !w.pack.isDir("roles") {
 		return nil
 	}
-	w.seen["roles/*"] = true
-	files, err := w.pack.yamlFiles("roles")
-	for _, f := range files {
-		w.enqueue(f)
-	}
-	return err
+	return w.everything("roles")
 }
 
 func unwrap(n ast.Node) ast.Node {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestCommand(t *testing.T) {
-	for _, user := range users() {
+	for _, user := range sshtest.Users() {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, sshtest.Options{User: user, Files: map[string]string{"/var/log/app.log": "one\ntwo\nthree\n"}})
@@ -299,7 +299,7 @@ func TestReachingTheHost(t *testing.T) {
 
 // The children ignore TERM; the executor was told to stop.
 func TestCancel(t *testing.T) {
-	for _, user := range users() {
+	for _, user := range sshtest.Users() {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, sshtest.Options{User: user, Files: map[string]string{

@@ -33,9 +33,6 @@ type files struct {
 // connection up. It is less than the runner's time to stop.
 const stopPatience = 8 * time.Second
 
-// lossPatience is how long the end of the login may come after that of the file service.
-const lossPatience = 500 * time.Millisecond
-
 // openFiles starts the file service. What it gives must be called at the end.
 func (j *job) openFiles(ctx context.Context, grant policy.FileGrant) (*files, func(), error) {
 	client, err := j.client.SFTP(ctx)
@@ -110,14 +107,12 @@ func (f *files) failure(what string, err error) error {
 	if err := f.ctx.Err(); err != nil {
 		return err
 	}
+	lost := f.host.Err()
 	if errors.Is(err, sftp.ErrSSHFxConnectionLost) {
 		// The file service hears of it before the login does, or has ended alone.
-		select {
-		case <-f.host.Lost():
-		case <-time.After(lossPatience):
-		}
+		lost = f.host.Settle()
 	}
-	if lost := f.host.Err(); lost != nil {
+	if lost != nil {
 		return lost
 	}
 	switch {

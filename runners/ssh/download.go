@@ -44,11 +44,7 @@ func (j *job) decideDownload() (func(context.Context) executor.Outcome, error) {
 		j.report.Got = r
 		if err := j.download(ctx, grant, dir, r); err != nil {
 			o := ofError(ctx, err)
-			result := failed
-			if o.Result == executor.TargetUnreachable || ctx.Err() != nil {
-				result = inconclusive
-			}
-			j.finish(result, map[string]any{"reason": o.Message, "download": r})
+			j.finish(unseen(ctx, o), map[string]any{"reason": o.Message, "download": r})
 			return o
 		}
 		j.rec.keep(j.rec.control.Artifact(executor.Artifact{Name: r.Artifact, ArtifactType: "file", Path: r.Artifact,

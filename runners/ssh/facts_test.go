@@ -39,7 +39,7 @@ func TestFacts(t *testing.T) {
 
 // A fact that cannot be read is told as missing, and the others are there.
 func TestMissingFact(t *testing.T) {
-	s := newScene(t, sshtest.Options{Config: []string{}})
+	s := newScene(t, sshtest.Options{})
 	s.host.Write("/opt/bin/df", "#!/bin/sh\nexit 1\n", 0o755)
 	r := s.run(runners.SSHFactCollect, map[string]any{"facts": []string{"disks", "kernel"}})
 	if r.ends() != "succeeded unknown" || r.evidence() != "facts failed" || r.report(t).Missing["disks"] == "" {

@@ -50,7 +50,7 @@ func link(t *testing.T, h *sshtest.Host, to, name string) {
 }
 
 func TestUpload(t *testing.T) {
-	for _, user := range users() {
+	for _, user := range sshtest.Users() {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, sshtest.Options{User: user, Files: map[string]string{"/srv/app/conf.d/old": "old"}})

@@ -255,14 +255,6 @@ func (r *ran) facts() []string {
 	return out
 }
 
-// users are who can log in to a host that this test starts.
-func users() []string {
-	if os.Geteuid() == 0 {
-		return []string{"root", sshtest.Tester}
-	}
-	return []string{sshtest.Tester}
-}
-
 // eventually polls for what another process does.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

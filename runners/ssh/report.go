@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -110,6 +111,15 @@ const (
 	failed       = "failed"
 	inconclusive = "inconclusive"
 )
+
+// unseen is what the evidence says of a file that was not moved: the host's word is
+// needed for a failure.
+func unseen(ctx context.Context, o executor.Outcome) string {
+	if o.Result == executor.TargetUnreachable || ctx.Err() != nil {
+		return inconclusive
+	}
+	return failed
+}
 
 func (j *job) writeJSON(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")

@@ -2,13 +2,13 @@ package ssh
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/executor/decide"
 	"github.com/platform-core/execution-plane-service/internal/sshaccess"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
@@ -109,10 +109,10 @@ func (j *job) prepare(a action) (func(context.Context) executor.Outcome, error) 
 	if j.params.Evidence.Name == "" {
 		j.params.Evidence.Name = a.evidence
 	}
-	if j.bundle, err = openBundle(j.task.Policy); err != nil {
+	if j.bundle, err = decide.OpenBundle(j.task.Policy); err != nil {
 		return nil, rejectedf("%s", err)
 	}
-	if j.input, err = policyInput(j.task); err != nil {
+	if j.input, err = decide.Input(j.task); err != nil {
 		return nil, rejectedf("%s", err)
 	}
 	work, err := a.decide(j)
@@ -124,33 +124,4 @@ func (j *job) prepare(a action) (func(context.Context) executor.Outcome, error) 
 	}
 	j.report = newReport(j)
 	return work, nil
-}
-
-// openBundle reads the bundle that the offer named, as one archive or as a folder,
-// and holds it to its digest.
-func openBundle(file executor.PolicyFile) (*policy.Bundle, error) {
-	if file.Path == "" {
-		return nil, errors.New("the task names no policy bundle: nothing is done without one")
-	}
-	info, err := os.Stat(file.Path)
-	if err != nil {
-		return nil, fmt.Errorf("finding the policy bundle: %w", err)
-	}
-	var bundle *policy.Bundle
-	if info.IsDir() {
-		bundle, err = policy.Load(os.DirFS(file.Path))
-	} else {
-		var data []byte
-		if data, err = os.ReadFile(file.Path); err != nil {
-			return nil, fmt.Errorf("reading the policy bundle: %w", err)
-		}
-		bundle, err = policy.Open(data)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if bundle.Digest() != file.Digest {
-		return nil, fmt.Errorf("the policy bundle has digest %s and the task names %s", bundle.Digest(), file.Digest)
-	}
-	return bundle, nil
 }

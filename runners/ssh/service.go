@@ -2,6 +2,7 @@ package ssh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func (j *job) unitState(ctx context.Context, grant policy.ServiceGrant) (map[str
 		return nil, err
 	}
 	if r.Stopped == sshaccess.StopLost {
-		return nil, &sshaccess.LostError{Hop: j.report.Host, Cause: fmt.Errorf("while the unit's state was read")}
+		return nil, &sshaccess.LostError{Hop: j.report.Host, Cause: errors.New("while the unit's state was read")}
 	}
 	if r.Stopped != "" {
 		return nil, failedf(categoryUnknown, "reading the unit's state was %s", stopped(r))

@@ -3,7 +3,6 @@ package ssh
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -53,11 +52,7 @@ func (j *job) decideUpload() (func(context.Context) executor.Outcome, error) {
 		if r.Left != "" {
 			o.Message += "; " + r.Left
 		}
-		result := failed
-		if o.Result == executor.TargetUnreachable || ctx.Err() != nil {
-			result = inconclusive
-		}
-		j.finish(result, map[string]any{"reason": o.Message, "upload": r})
+		j.finish(unseen(ctx, o), map[string]any{"reason": o.Message, "upload": r})
 		return o
 	}, nil
 }
@@ -100,19 +95,14 @@ func (j *job) upload(ctx context.Context, grant policy.FileGrant, r *uploadRepor
 		return failedf(categoryUnknown, "%s is on the host with other content or mode, and overwrite is not set", r.Path)
 	}
 	j.rec.progress("uploading", "putting %d bytes to %s", r.Size, r.Path)
-	temp := path.Join(path.Dir(full), "."+path.Base(full)+"."+randomName()+".part")
+	temp := path.Join(path.Dir(full), "."+path.Base(full)+"."+rand.Text()[:10]+".part")
 	after, err := f.put(ctx, j, temp, r, mode)
 	if err != nil {
-		// Whatever stopped the upload must not stop this.
-		if rm := f.Remove(temp); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-			r.Left = "a part of it may be left on the host as " + temp
-		}
+		f.discard(temp, r)
 		return err
 	}
 	if err := f.publish(temp, full, j.params.Overwrite); err != nil {
-		if rm := f.Remove(temp); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-			r.Left = "it may be left on the host as " + temp
-		}
+		f.discard(temp, r)
 		// What cannot be seen is not told.
 		r.After, _ = f.state(ctx, full, r.Path)
 		if _, there := f.Lstat(full); there == nil && !j.params.Overwrite {
@@ -122,6 +112,13 @@ func (j *job) upload(ctx context.Context, grant policy.FileGrant, r *uploadRepor
 	}
 	r.Changed, r.After = true, after
 	return nil
+}
+
+// discard removes the temporary file, whatever stopped the upload.
+func (f *files) discard(temp string, r *uploadReport) {
+	if err := f.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.Left = "a part of it may be left on the host as " + temp
+	}
 }
 
 // put writes the temporary file, and gives what it reads back.
@@ -201,11 +198,4 @@ func (f *files) publish(temp, full string, overwrite bool) error {
 		return errors.New("it cannot replace a file in one step (posix-rename@openssh.com)")
 	}
 	return f.PosixRename(temp, full)
-}
-
-func randomName() string {
-	var b [6]byte
-	// It never fails, see crypto/rand.
-	_, _ = rand.Read(b[:])
-	return hex.EncodeToString(b[:])
 }

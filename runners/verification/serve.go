@@ -3,13 +3,13 @@ package verification
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/agent/executor/decide"
 	"github.com/platform-core/execution-plane-service/policy"
 	"github.com/platform-core/execution-plane-service/runners"
 )
@@ -75,7 +75,7 @@ func resultOf(o Outcome) executor.OutcomeResult {
 }
 
 func requestOf(task executor.Task) (Request, error) {
-	bundle, err := openBundle(task.Policy)
+	bundle, err := decide.OpenBundle(task.Policy)
 	if err != nil {
 		return Request{}, err
 	}
@@ -101,35 +101,6 @@ func requestOf(task executor.Task) (Request, error) {
 		}
 	}
 	return req, nil
-}
-
-// openBundle reads the bundle that the offer named, as one archive or as a
-// folder, and holds it to its digest.
-func openBundle(file executor.PolicyFile) (*policy.Bundle, error) {
-	if file.Path == "" {
-		return nil, errors.New("the task names no policy bundle: a probe dials nothing without one")
-	}
-	info, err := os.Stat(file.Path)
-	if err != nil {
-		return nil, fmt.Errorf("finding the policy bundle: %w", err)
-	}
-	var bundle *policy.Bundle
-	if info.IsDir() {
-		bundle, err = policy.Load(os.DirFS(file.Path))
-	} else {
-		var data []byte
-		if data, err = os.ReadFile(file.Path); err != nil {
-			return nil, fmt.Errorf("reading the policy bundle: %w", err)
-		}
-		bundle, err = policy.Open(data)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if bundle.Digest() != file.Digest {
-		return nil, fmt.Errorf("the policy bundle has digest %s and the task names %s", bundle.Digest(), file.Digest)
-	}
-	return bundle, nil
 }
 
 // protocolRecorder sends what the probe finds as messages of the executor
@@ -177,23 +148,11 @@ func (r *protocolRecorder) Artifact(a Artifact) {
 	}))
 }
 
-// maxFactRules is the protocol's bound of rule ids in one fact.
-const maxFactRules = 64
-
 func (r *protocolRecorder) PolicyDecided(subject string, v policy.Verdict) {
-	verdict := "allowed"
-	if !v.Allow {
-		verdict = "denied"
-	}
-	detail, err := json.Marshal(struct {
-		Reasons []policy.Reason `json:"reasons"`
-	}{v.Reasons})
+	fact, err := decide.Fact(subject, v)
 	if err != nil {
-		r.keep(fmt.Errorf("encoding a policy decision: %w", err))
+		r.keep(err)
 		return
 	}
-	r.keep(r.control.Fact(executor.Fact{
-		Kind: executor.FactPolicyDecided, Verdict: verdict, BundleDigest: v.BundleDigest, InputDigest: v.InputDigest,
-		Rules: v.Rules[:min(len(v.Rules), maxFactRules)], Privileges: v.Privileges, Subject: clipLine(subject), Detail: detail,
-	}))
+	r.keep(r.control.Fact(fact))
 }

@@ -3,8 +3,9 @@
 It is loaded as an inventory plugin, which is the earliest moment that
 ansible-playbook offers, and takes no inventory. It refuses connections, users to
 become, lookups and files that the grant does not give, however a playbook came to
-name them. Files are seen by an audit hook, whatever plugin opens them. A refusal fails the task and is told to the executor, which ends the
-run. It binds playbooks, not Python code: what fences that is isolation.
+name them. Files are seen by an audit hook, whatever plugin opens them. A refusal
+fails the task and is told to the executor, which ends the run. It binds playbooks,
+not Python code: what fences that is isolation.
 """
 from __future__ import annotations
 
