@@ -19,7 +19,9 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -p=2)
 RACE_PACKAGES := ./agent ./api/... ./artifacts ./callbacks ./commands ./dispatch ./eventstore/... ./forwarder ./projections/...
 # Much data and no more goroutines than elsewhere: these run without the detector.
 MUCH_DATA := ^(TestSecretArtifactWhileVaultIsAway|TestPatternsOfSecretArtifactsAreBounded|TestALargeSecret)
-PLAIN_PACKAGES = $(shell go list ./... | grep -vxF "$$(go list $(RACE_PACKAGES))")
+# The whole, with a dozen processes a test, has the machine to itself.
+WHOLE := ./internal/e2e
+PLAIN_PACKAGES = $(shell go list ./... | grep -vxF "$$(go list $(RACE_PACKAGES) $(WHOLE))")
 
 # Without C: a runner's program also runs inside root file systems that are not its own.
 .PHONY: build
@@ -82,6 +84,7 @@ previous:
 .PHONY: unit
 unit:
 	go test -timeout 20m $(PLAIN_PACKAGES)
+	go test -timeout 30m $(WHOLE)
 	go test ./agent -run '$(MUCH_DATA)'
 	cd test/bench && go test -timeout 5m ./...
 

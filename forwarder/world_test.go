@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what another process does.
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // world is a ledger in memory with what a forwarder needs beside it.
 type world struct {

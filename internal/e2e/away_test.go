@@ -82,8 +82,8 @@ func TestServiceSleepsPastALease(t *testing.T) {
 func TestDatabaseRestartsUnderRunningJobs(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.StartServer(t)
-	w := newWorld(t, setup{pg: pg, profile: domain.FastProfile()})
-	f := w.newFleet(1, 2, childConfig{Fast: true}, childConfig{Slots: 2, Chatter: true})
+	w := newWorld(t, setup{pg: pg, profile: roomy()})
+	f := w.newFleet(1, 2, childConfig{}, childConfig{Slots: 2, Chatter: true})
 	const lasts = 15 * time.Second
 	ids := make([]domain.AttemptID, 4)
 	for i := range ids {
@@ -93,7 +93,7 @@ func TestDatabaseRestartsUnderRunningJobs(t *testing.T) {
 		w.reaches(id, domain.PhaseRunning)
 	}
 	pg.Kill()
-	time.Sleep(domain.FastProfile().Fence / 3) // it is away for so long
+	time.Sleep(domain.FastProfile().Fence / 3) // it is away for so long, and comes back when the machine lets it
 	pg.Restart()
 	for _, id := range ids {
 		wantConfirmed(t, w.result(f.control, id), "port_open")

@@ -34,7 +34,7 @@ func TestPlaybookOnThreeHosts(t *testing.T) {
 	m.startTyped(s.plane.URL(), runners.TypeAnsible)
 
 	site := func(j *domain.JobSpec) {
-		j.Inputs.Parameters = json.RawMessage(`{"package":"` + m.pack.Reference.String() + `","playbook":"site.yml","host_keys_ref":"machines",` +
+		j.Inputs.Parameters = json.RawMessage(`{"package":"` + m.pack.Reference.String() + `","playbook":"site.yml","host_keys_ref":"machines","timeout_seconds":60,` +
 			`"variables":{"release":"4.2","app_root":"/srv/app","motd":"{{ lookup('pipe','id') }}"},"secret_variables":{"app_password":"app"}}`)
 		j.Inputs.Secrets = append(j.Inputs.Secrets, domain.SecretInput{Name: "app", SecretRef: "vault://kv2/app#password"})
 		j.OutputContract = domain.OutputContract{Artifacts: []string{"ansible_events", "ansible_recap"}, Evidence: []string{"app-configured"}}

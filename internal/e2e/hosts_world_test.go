@@ -144,7 +144,7 @@ func (m *machines) job(jobType, action, parameters string, change ...func(*domai
 		OperationID: domain.NewID[domain.OperationID](uuid.New()), PlanNodeID: "change", AttemptID: domain.NewID[domain.AttemptID](uuid.New()),
 		JobType: jobType, Action: action, Target: domain.Target{Environment: "test"},
 		Inputs:   domain.Inputs{Parameters: json.RawMessage(strings.ReplaceAll("{"+parameters+"}", "PACKAGE", m.pack.Reference.String()))},
-		Controls: domain.Controls{TimeoutSeconds: 120, AllowedCommandsRef: "test/commands"},
+		Controls: domain.Controls{TimeoutSeconds: 400, AllowedCommandsRef: "test/commands"},
 	}
 	if jobType == "ansible" {
 		s.Controls.AllowedCommandsRef = ""

@@ -20,7 +20,7 @@ import (
 func TestWritesAfterTheLease(t *testing.T) {
 	t.Parallel()
 	p := quick()
-	p.Fence, p.Salvage = 2*time.Second, 8*time.Second
+	p.Fence, p.Salvage = 8*time.Second, 20*time.Second // a busy machine needs seconds for what follows
 	p.StopBudget = func(string) time.Duration { return time.Second }
 	w := newWorld(t, setup{profile: p})
 	s := w.startService()

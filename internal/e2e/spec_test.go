@@ -31,7 +31,7 @@ func probe(action string, port int, parameters string, change ...func(*domain.Jo
 		}}},
 		Inputs:         domain.Inputs{Parameters: json.RawMessage("{" + parameters + "}")},
 		OutputContract: domain.OutputContract{Evidence: names(parameters)},
-		Controls:       domain.Controls{TimeoutSeconds: 60},
+		Controls:       domain.Controls{TimeoutSeconds: 240},
 	}
 	for _, c := range change {
 		c(s)

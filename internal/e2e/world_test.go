@@ -29,7 +29,7 @@ import (
 
 // patience bounds every wait for something that must happen. The machine may be
 // slow; what has a limit of its own is timed where it is tested.
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // setup says what is special about a world.
 type setup struct {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	startDeadline = 90 * time.Second
+	startDeadline = 4 * time.Minute
 	stopDeadline  = 15 * time.Second
 	// startTries are for a port that another process took in between.
 	startTries = 3
