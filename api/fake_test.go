@@ -428,7 +428,7 @@ func (w reader) Attempt(_ context.Context, id domain.AttemptID) (projections.Att
 	if id != attemptID {
 		return projections.AttemptView{}, domain.ErrUnknownAttempt
 	}
-	v := projections.AttemptView{AttemptID: id.UUID(), OperationID: operationID.UUID(), Status: "running", FinishedAt: w.finished}
+	v := projections.AttemptView{AttemptID: id.UUID(), OperationID: operationID.UUID(), Status: "running", FinishedAt: w.finished, SpecText: specText}
 	if w.bundle != "" {
 		message := "what the tool said"
 		v.BundleState, v.ProgressAt, v.ProgressMessage = &w.bundle, &recordedAt, &message
@@ -477,7 +477,13 @@ func (w reader) Now(context.Context) (time.Time, error) { return time.Now(), nil
 
 func (w reader) SeenRunner(context.Context, domain.RunnerID) error { return w.failing() }
 
-func (w *world) ReadText(context.Context, eventstore.Digest) (eventstore.Text, error) {
+// specText is where the attempt's JobSpec is among the texts.
+var specText = strings.Repeat("5e", 32)
+
+func (w *world) ReadText(_ context.Context, d eventstore.Digest) (eventstore.Text, error) {
+	if hex.EncodeToString(d[:]) == specText {
+		return eventstore.Text{Bytes: []byte(jobSpec)}, w.failing()
+	}
 	return eventstore.Text{Bytes: []byte("seen with my own eyes")}, w.failing()
 }
 

@@ -89,6 +89,19 @@ func (s *server) getInput(q *request) error {
 	return q.located(at)
 }
 
+// getArtifact leads to the bytes of an artifact.
+func (s *server) getArtifact(q *request) error {
+	id, err := parseID[domain.ArtifactID]("the artifact's id", pathValue(q.Request, "artifact"))
+	if err != nil {
+		return err
+	}
+	at, err := s.Inputs.Download(q.Context(), id)
+	if err != nil {
+		return err
+	}
+	return q.located(at)
+}
+
 // located leads to bytes. The link is good for some minutes, for whoever has it.
 func (q *request) located(at artifacts.Located) error {
 	h := q.w.Header()

@@ -66,6 +66,10 @@ func (w inputs) Locate(_ context.Context, call commands.LeaseCall, name string) 
 	return artifacts.Located{SHA256: hash64, Bytes: size, URL: "http://store.invalid/x?X-Amz-Signature=s"}, nil
 }
 
+func (w inputs) Download(_ context.Context, id domain.ArtifactID) (artifacts.Located, error) {
+	return artifacts.Located{SHA256: hash64, Bytes: 7, URL: "http://store.invalid/a?X-Amz-Signature=s"}, w.failing()
+}
+
 func (w packages) Push(_ context.Context, u artifacts.Incoming) (domain.PackagePushed, bool, error) {
 	_, size, err := w.take(u)
 	return domain.PackagePushed{Name: "web-base", Version: "1.4.0", SHA256: u.SHA256.String(), Bytes: size}, true, err

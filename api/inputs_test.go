@@ -192,6 +192,10 @@ func TestPackageRoutes(t *testing.T) {
 	if resp.StatusCode != 201 || w.received[0].incoming.SHA256.String() != hash64 || w.lastMeta().Actor.Role != domain.RoleOperator {
 		t.Errorf("%d, %+v", resp.StatusCode, w.received)
 	}
+	resp, _ = ask(t, srv, "GET", "/v1/artifacts/"+attemptID.String(), operator, "")
+	if resp.StatusCode != 307 || resp.Header.Get("Location") == "" || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get(wire.HeaderContentSHA256) != hash64 || resp.Header.Get(wire.HeaderBytes) != "7" {
+		t.Errorf("%d, %v", resp.StatusCode, resp.Header)
+	}
 	resp, _ = ask(t, srv, "GET", "/v1/packages/"+hash64, operator, "")
 	if resp.StatusCode != 307 || resp.Header.Get(wire.HeaderContentSHA256) != hash64 || resp.Header.Get(wire.HeaderBytes) != "5" {
 		t.Errorf("%d, %v", resp.StatusCode, resp.Header)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/artifacts"
 	"github.com/platform-core/execution-plane-service/commands"
 	"github.com/platform-core/execution-plane-service/domain"
 	"github.com/platform-core/execution-plane-service/eventstore"
@@ -120,15 +121,40 @@ func (s *server) text(ctx context.Context, ref domain.TextRef) (string, error) {
 	if ref == "" {
 		return "", nil
 	}
-	var d eventstore.Digest
-	if n, err := hex.Decode(d[:], []byte(ref)); err != nil || n != len(d) {
-		return "", fmt.Errorf("text reference %q is no SHA-256", ref)
-	}
-	t, err := s.Streams.ReadText(ctx, d)
+	b, err := s.textBytes(ctx, ref)
 	if errors.Is(err, eventstore.ErrErased) {
 		return "", nil
 	}
-	return string(t.Bytes), err
+	return string(b), err
+}
+
+func (s *server) textBytes(ctx context.Context, ref domain.TextRef) ([]byte, error) {
+	var d eventstore.Digest
+	if n, err := hex.Decode(d[:], []byte(ref)); err != nil || n != len(d) {
+		return nil, fmt.Errorf("text reference %q is no SHA-256", ref)
+	}
+	t, err := s.Streams.ReadText(ctx, d)
+	return t.Bytes, err
+}
+
+// getJobSpec gives the bytes that were accepted.
+func (s *server) getJobSpec(q *request) error {
+	id, err := pathID[domain.AttemptID](q)
+	if err != nil {
+		return err
+	}
+	v, err := s.Reads.Attempt(q.Context(), id)
+	if err != nil {
+		return err
+	}
+	if quarantined(v) {
+		return artifacts.ErrQuarantined // the secret that was found may stand in it
+	}
+	b, err := s.textBytes(q.Context(), domain.TextRef(v.SpecText))
+	if err != nil {
+		return err
+	}
+	return q.immutable(mediaJSON, b)
 }
 
 // lastVerdict is the latest policy verdict in the attempt's stream. Events keep

@@ -18,6 +18,10 @@ type Inputs interface {
 	Put(ctx context.Context, a artifacts.OperationArtifact, u artifacts.Incoming) (is domain.ArtifactCreated, made bool, err error)
 	// Locate says where an input of the attempt of a live lease is.
 	Locate(ctx context.Context, call commands.LeaseCall, name string) (artifacts.Located, error)
+	// Download says where the bytes of an artifact are. Errors: kind not_found;
+	// conflict while its attempt has not ended; forbidden for a secret, and where the
+	// attempt's bundle is quarantined.
+	Download(ctx context.Context, id domain.ArtifactID) (artifacts.Located, error)
 }
 
 // Packages keeps packages of playbooks. *artifacts.Packages is the one there is.

@@ -14,8 +14,8 @@ import (
 	"github.com/platform-core/execution-plane-service/projections"
 )
 
-// Inputs takes what the control plane puts to operations, and hands runners the bytes
-// of their attempts' inputs.
+// Inputs takes what the control plane puts to operations, and hands out bytes: to
+// runners those of their attempts' inputs, to others those of artifacts.
 type Inputs struct {
 	Commands *commands.Service
 	Reads    *projections.Reader
@@ -27,7 +27,7 @@ type Inputs struct {
 	SpoolDir string
 }
 
-// inputURLFor is how long a runner may fetch by one answer.
+// inputURLFor is how long one may fetch by one answer.
 const inputURLFor = 5 * time.Minute
 
 // OperationArtifact says what an artifact of an operation is called.
@@ -94,24 +94,19 @@ func (i *Inputs) Locate(ctx context.Context, call commands.LeaseCall, name strin
 		return Located{}, err
 	case !ok:
 		return Located{}, errors.New("the artifact of an input is in no read model; run: execution-plane projections check")
-	case a.Inline != nil:
-		out.URL, err = i.inline(ctx, []byte(*a.Inline))
-		return out, err
-	case a.ObjectKey == nil:
-		return Located{}, errors.New("the artifact of an input has neither bytes nor an object; run: execution-plane projections check")
 	}
-	out.URL, err = presignGet(ctx, i.Objects, *a.ObjectKey)
+	out.URL, err = i.linkTo(ctx, a.Inline, a.ObjectKey, "")
 	return out, err
 }
 
-// inline makes an object of bytes that only the ledger has, so that runners fetch all
-// inputs in one way.
+// inline makes an object of bytes that only the ledger has, so that all are fetched in
+// one way, and gives its key.
 func (i *Inputs) inline(ctx context.Context, b []byte) (string, error) {
 	sum := bundle.Sum(b)
 	if err := i.Objects.Put(ctx, bundle.InlineKey(sum), bytes.NewReader(b), int64(len(b)), sum, objects.PutOptions{ContentType: "application/json"}); err != nil {
 		return "", storageError("store an inline artifact", err)
 	}
-	return presignGet(ctx, i.Objects, bundle.InlineKey(sum))
+	return bundle.InlineKey(sum), nil
 }
 
 // outside presigns an object that the JobSpec named by s3://. What may be named can
@@ -125,11 +120,11 @@ func (i *Inputs) outside(ctx context.Context, reference string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return presignGet(ctx, from, ref.Key)
+	return presignGet(ctx, from, ref.Key, "")
 }
 
-func presignGet(ctx context.Context, from presigner, key string) (string, error) {
-	p, err := from.PresignGet(ctx, key, inputURLFor, "")
+func presignGet(ctx context.Context, from presigner, key, filename string) (string, error) {
+	p, err := from.PresignGet(ctx, key, inputURLFor, filename)
 	if err != nil {
 		return "", storageError("make a link to an object", err)
 	}

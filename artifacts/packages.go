@@ -71,6 +71,6 @@ func locatePackage(ctx context.Context, reads *projections.Reader, from presigne
 	case !ok:
 		return Located{}, errNoPackage
 	}
-	url, err := presignGet(ctx, from, bundle.PackageKey(sum))
+	url, err := presignGet(ctx, from, bundle.PackageKey(sum), "")
 	return Located{SHA256: v.SHA256, Bytes: v.Bytes, URL: url}, err
 }

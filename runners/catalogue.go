@@ -31,6 +31,11 @@ const (
 	AnsibleCheckModeRun      = "ansible.check_mode.run"
 )
 
+// ArtifactAnsibleHosts is the artifact of the ansible runner that says what became of
+// each host: a JSON object of lists of hosts by ok, changed, failed, unreachable and
+// not_run.
+const ArtifactAnsibleHosts = "ansible_hosts"
+
 // Actions of the ssh runner.
 const (
 	SSHCommandRun     = "ssh.command.run"

@@ -22,7 +22,8 @@ func statusError(doing string, a *answer) *Error {
 		}
 		return false
 	}
-	e := &Error{Doing: doing, Status: a.Status, unknown: says("invalid accessor"), dead: says("invalid token")}
+	// "Token not found" is of a token that another request ended meanwhile.
+	e := &Error{Doing: doing, Status: a.Status, unknown: says("invalid accessor") || says("token not found"), dead: says("invalid token")}
 	switch s := a.Status; {
 	case says("vault is sealed"):
 		e.Kind, e.Detail = ErrUnavailable, "it is sealed; unseal it"

@@ -22,6 +22,7 @@ type fake struct {
 	status int // 0: a login, a session and a KV mount as they should be
 	body   string
 	to     string
+	revoke string // answered with 400 to a revocation by accessor
 	auth   string
 	seen   strings.Builder
 }
@@ -57,6 +58,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.status != 0 && !auth && !strings.Contains(r.URL.Path, "/ui/mounts/"):
 		w.WriteHeader(f.status)
 		fmt.Fprint(w, f.body)
+	case f.revoke != "" && strings.HasSuffix(r.URL.Path, "/revoke-accessor"):
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, f.revoke)
 	case strings.HasPrefix(r.URL.Path, "/v1/auth/token/create/"):
 		fmt.Fprintf(w, `{"auth":{"client_token":"hvs.child","accessor":"child",%s}}`, f.auth)
 	case strings.HasSuffix(r.URL.Path, "/lookup-self"), strings.HasSuffix(r.URL.Path, "/lookup-accessor"):

@@ -206,3 +206,19 @@ func TestGivingUpWhileTheTokenIsRecorded(t *testing.T) {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
+
+// A token that another request ends between Vault's two looks at it is answered as
+// found and then as not found. It is gone, which is what was asked for; what Vault
+// refuses otherwise is left.
+func TestATokenEndsWhileItIsRevoked(t *testing.T) {
+	for said, want := range map[string]int{
+		`{"errors":["1 error occurred:\n\t* invalid accessor\n\n"]}`: 0, `{"errors":["token not found"]}`: 0,
+		`{"errors":["missing accessor"]}`: 1, `{"errors":[]}`: 1,
+	} {
+		f := newFake(t, func(f *fake) { f.revoke = said })
+		left, err := fakeClient(t, f).RevokeAccessors(t.Context(), []string{"gone"})
+		if len(left) != want || (err != nil) != (want > 0) {
+			t.Errorf("%s: left %v, %v", said, left, err)
+		}
+	}
+}

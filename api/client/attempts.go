@@ -101,6 +101,12 @@ func (c *Client) Attempt(ctx context.Context, id domain.AttemptID) (wire.Attempt
 	return get[wire.Attempt](ctx, c, attemptPath(id, ""), nil)
 }
 
+// JobSpec returns the bytes of the attempt's JobSpec as they were accepted.
+func (c *Client) JobSpec(ctx context.Context, id domain.AttemptID) ([]byte, error) {
+	a, err := c.read(ctx, &call{method: http.MethodGet, path: attemptPath(id, "/job-spec")})
+	return a.body, err
+}
+
 // Result waits at most wait (0 to 30 s) for the attempt's end. raw is the
 // ExecutionResult's JSON, the same bytes for ever; nil while pending.
 func (c *Client) Result(ctx context.Context, id domain.AttemptID, wait time.Duration) (raw []byte, pending *wire.Pending, err error) {

@@ -49,12 +49,17 @@ func connect(t *testing.T, h http.Handler) *client.Client {
 // calls are all methods that stand for a route, each called once.
 func calls(ctx context.Context, c *client.Client) map[string]func() error {
 	return map[string]func() error{
-		"Submit":        func() error { _, _, err := c.Submit(ctx, []byte("{}")); return err },
-		"SubmitSpec":    func() error { _, _, err := c.SubmitSpec(ctx, &domain.JobSpec{}); return err },
-		"DryRun":        func() error { _, err := c.DryRun(ctx, []byte("{}")); return err },
-		"Attempts":      func() error { _, err := c.Attempts(ctx, client.AttemptQuery{Status: "queued", Limit: 5}); return err },
-		"Attempt":       func() error { _, err := c.Attempt(ctx, attemptID); return err },
-		"Result":        func() error { _, _, err := c.Result(ctx, attemptID, time.Second); return err },
+		"Submit":     func() error { _, _, err := c.Submit(ctx, []byte("{}")); return err },
+		"SubmitSpec": func() error { _, _, err := c.SubmitSpec(ctx, &domain.JobSpec{}); return err },
+		"DryRun":     func() error { _, err := c.DryRun(ctx, []byte("{}")); return err },
+		"Attempts":   func() error { _, err := c.Attempts(ctx, client.AttemptQuery{Status: "queued", Limit: 5}); return err },
+		"Attempt":    func() error { _, err := c.Attempt(ctx, attemptID); return err },
+		"Result":     func() error { _, _, err := c.Result(ctx, attemptID, time.Second); return err },
+		"JobSpec":    func() error { _, err := c.JobSpec(ctx, attemptID); return err },
+		"ArtifactLocation": func() error {
+			_, err := c.ArtifactLocation(ctx, domain.ArtifactIDOf(attemptID, "plan"))
+			return unlessNowhere(err)
+		},
 		"AttemptEvents": func() error { _, err := c.AttemptEvents(ctx, attemptID, 2, 5); return err },
 		"StateAt":       func() error { _, err := c.StateAtVersion(ctx, attemptID, 2); return err },
 		"StateAtTime":   func() error { _, err := c.StateAtTime(ctx, attemptID, time.Now()); return err },

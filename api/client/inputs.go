@@ -28,6 +28,11 @@ func (c *Client) Input(ctx context.Context, l Lease, name string) (ObjectLocatio
 	return c.location(ctx, k)
 }
 
+// ArtifactLocation asks where the bytes of an artifact lie, by its id.
+func (c *Client) ArtifactLocation(ctx context.Context, id domain.ArtifactID) (ObjectLocation, error) {
+	return c.location(ctx, &call{method: http.MethodGet, path: "/v1/artifacts/" + url.PathEscape(id.String())})
+}
+
 // PackageLocation asks where the bytes of a package lie.
 func (c *Client) PackageLocation(ctx context.Context, sha256 string) (ObjectLocation, error) {
 	at, err := c.location(ctx, &call{method: http.MethodGet, path: "/v1/packages/" + url.PathEscape(sha256)})

@@ -17,6 +17,7 @@ import (
 type artifactCmd struct {
 	Put  artifactPutCmd  `cmd:"" help:"Put a file to an operation; its jobs name it by artifact://operation/NAME."`
 	List artifactListCmd `cmd:"" help:"List what was put to an operation, the newest first."`
+	Get  artifactGetCmd  `cmd:"" help:"Fetch an artifact's bytes, of an attempt that has ended or put to an operation."`
 }
 
 type artifactPutCmd struct {

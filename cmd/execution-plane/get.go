@@ -10,13 +10,21 @@ import (
 )
 
 type getCmd struct {
-	ID string `arg:"" help:"Attempt id, a prefix of it, or @latest."`
+	ID   string `arg:"" help:"Attempt id, a prefix of it, or @latest."`
+	Spec bool   `help:"Print the JobSpec as it was accepted, and nothing else."`
 }
 
 func (c *getCmd) Run(s *session) error {
 	api, id, err := s.target(c.ID)
 	if err != nil {
 		return err
+	}
+	if c.Spec {
+		b, err := api.JobSpec(s.ctx, id)
+		if err != nil {
+			return err
+		}
+		return s.raw(b)
 	}
 	a, err := api.Attempt(s.ctx, id)
 	if err != nil {

@@ -26,6 +26,7 @@ type cli struct {
 	Validate       validateCmd       `cmd:"" help:"Say what would come of a JobSpec; nothing is written."`
 	Get            getCmd            `cmd:"" help:"Show one attempt, and its result once it has ended."`
 	List           listCmd           `cmd:"" help:"List attempts, the newest first."`
+	Compare        compareCmd        `cmd:"" help:"Say in what two attempts differ: job, policy, outcome, hosts, evidence, artifacts."`
 	Watch          watchCmd          `cmd:"" help:"Follow an attempt until it ends."`
 	Logs           logsCmd           `cmd:"" help:"Print an attempt's log."`
 	Cancel         cancelCmd         `cmd:"" help:"Ask for an attempt's end."`
@@ -41,7 +42,7 @@ type cli struct {
 	Policy  policyCmd  `cmd:"" help:"Check a policy bundle, explain what it decides, and make it the active one."`
 
 	Package  packageCmd  `cmd:"" help:"Make, look at and push packages of playbooks."`
-	Artifact artifactCmd `cmd:"" help:"Put files to operations for their jobs, and list them."`
+	Artifact artifactCmd `cmd:"" help:"Put files to operations for their jobs, list them, and fetch what attempts made."`
 
 	Callbacks callbacksCmd `cmd:"" help:"List callbacks and their endpoints, replay, stop, resume."`
 	Forwarder forwarderCmd `cmd:"" help:"Show how publishing to Kafka goes; retry or skip what is parked."`

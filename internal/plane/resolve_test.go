@@ -105,6 +105,47 @@ func TestInputsAreResolvedAtSubmit(t *testing.T) {
 	}
 }
 
+// The bytes of an artifact are given to whoever may read it, once its attempt has
+// ended; of a secret and of a quarantined bundle to nobody.
+func TestBytesOfArtifacts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, policy.BuiltinDev())
+	op := newOperation()
+	maker, report := w.leave(op, left{name: "reports/the report", body: "the report"})
+	_, failed := w.leave(op, left{name: "report", body: "of a failed attempt", fails: true})
+	_, small := w.leave(op, left{name: "small", body: `{"a":1}`, inline: true})
+	for id, body := range map[domain.ArtifactID]string{report: "the report", failed: "of a failed attempt", small: `{"a":1}`, w.put(op, "vars", "put").ArtifactID: "put"} {
+		at, err := w.control.ArtifactLocation(t.Context(), id)
+		if err != nil || at.SHA256 != sha(body) || at.Bytes != int64(len(body)) {
+			t.Fatalf("%q: %+v, %v", body, at, err)
+		}
+		if got := w.fetch(at.URL); got != body {
+			t.Errorf("%q is given as %q", body, got)
+		}
+	}
+	_, running := w.leave(op, left{name: "running", body: "not yet", runs: true})
+	found, leaky := w.leave(op, left{name: "leaky", body: "password"})
+	w.exec("UPDATE attempt_status SET bundle_state = 'quarantined' WHERE attempt_id = $1", found.UUID())
+	_, secret := w.leave(op, left{name: "kubeconfig", body: "secret"})
+	w.exec("UPDATE artifacts SET sensitivity = 'secret', storage = 'vault' WHERE artifact_id = $1", secret.UUID())
+	for id, code := range map[domain.ArtifactID]string{running: "artifact_pending", leaky: "bundle_quarantined", secret: "artifact_is_secret", domain.NewID[domain.ArtifactID](uuid.New()): "artifact_unknown"} {
+		if at, err := w.control.ArtifactLocation(t.Context(), id); client.CodeOf(err) != code || at.URL != "" {
+			t.Errorf("%s: %+v, %v", code, at, err)
+		}
+	}
+	if _, err := w.runner.ArtifactLocation(t.Context(), report); client.CodeOf(err) != "role_refused" {
+		t.Errorf("a runner: %v", err)
+	}
+	b, err := w.control.JobSpec(t.Context(), maker)
+	var spec domain.JobSpec
+	if err != nil || json.Unmarshal(b, &spec) != nil || spec.AttemptID != maker {
+		t.Errorf("the JobSpec: %s, %v", b, err)
+	}
+	if b, err := w.control.JobSpec(t.Context(), found); client.CodeOf(err) != "bundle_quarantined" {
+		t.Errorf("of a quarantined attempt: %s, %v", b, err)
+	}
+}
+
 // Every input that cannot be had is refused by its own code, at submit and before.
 func TestInputsThatCannotBeHad(t *testing.T) {
 	t.Parallel()

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/platform-core/execution-plane-service/agent/executor"
+	"github.com/platform-core/execution-plane-service/runners"
 )
 
 // Names of what a run leaves behind.
 const (
 	artifactEvents    = "ansible_events"
 	artifactRecap     = "ansible_recap"
-	artifactHosts     = "ansible_hosts"
+	artifactHosts     = runners.ArtifactAnsibleHosts
 	artifactFacts     = "ansible_facts"
 	artifactChanges   = "ansible_changes"
 	artifactInventory = "ansible_inventory"
