@@ -164,7 +164,7 @@ func (l leavings) gone(t *testing.T) {
 			}
 		}
 	}
-	if l.Engine == isolation.Podman {
+	if strings.HasPrefix(l.Engine, isolation.Podman+"=") {
 		out, err := exec.CommandContext(t.Context(), "podman", "ps", "--all", "--format", "{{.Names}}").Output()
 		if err != nil || strings.Contains(string(out), l.Container) {
 			t.Errorf("podman still has %s, %v", out, err)

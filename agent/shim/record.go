@@ -16,7 +16,7 @@ type record struct {
 	Shim     isolation.Identity `json:"shim"`
 	Executor isolation.Identity `json:"executor,omitzero"`
 	Cgroup   string             `json:"cgroup,omitempty"`
-	// Engine and Container name what an isolation engine may have left.
+	// Engine (name=path) and Container name what an isolation engine may have left.
 	Engine    string `json:"engine,omitempty"`
 	Container string `json:"container,omitempty"`
 	// StopBudget is how long the shim may take to end the tree by itself.

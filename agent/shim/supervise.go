@@ -349,7 +349,8 @@ func (s *supervisor) writeRecord() error {
 		s.record.Cgroup = s.cgroup.Path
 	}
 	if b := s.start.Box; b != nil {
-		s.record.Engine, s.record.Container = b.Engine.Name, b.ID
+		// With its place: it need not be where engines are looked for.
+		s.record.Engine, s.record.Container = b.Engine.Name+"="+b.Engine.Path, b.ID
 	}
 	return s.record.write(Layout(s.start.Dir).Record)
 }

@@ -137,10 +137,13 @@ func (c *serveCmd) dev(s *session, bundle *policy.Bundle, delivery plane.Deliver
 		return &exitError{exitUsage, err}
 	}
 	stack, err := embedded.Start(s.ctx, embedded.Options{
-		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, PolicyIsDefault: c.Policy == "", Version: version, Log: newLogger(s.err), Delivery: delivery,
+		Dir: c.DataDir, Listen: c.Listen, Policy: bundle, PolicyIsDefault: c.Policy == "", InputPlaces: c.InputPlaces, Version: version, Log: newLogger(s.err), Delivery: delivery,
 		Runner:   &embedded.Runner{Pool: "default", Slots: 4, JobTypes: embedded.RunnerTypes(), Executable: self, Vault: access},
 		Progress: func(what string) { fmt.Fprintln(s.err, what+" …") },
 	})
+	if errors.Is(err, plane.ErrConfig) {
+		return &exitError{exitUsage, err}
+	}
 	if err != nil {
 		return err
 	}

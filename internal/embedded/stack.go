@@ -29,6 +29,7 @@ type Options struct {
 	Policy *policy.Bundle
 	// PolicyIsDefault says that nobody chose Policy, see plane.Config.
 	PolicyIsDefault bool
+	InputPlaces     []string       // see plane.Config
 	Profile         domain.Profile // zero: fast
 	Runner          *Runner        // nil: none
 	Version         string
@@ -164,7 +165,7 @@ func (s *Stack) startS3(_, run context.Context, o Options) error {
 
 func (s *Stack) startPlane(ctx, run context.Context, o Options) error {
 	o.Progress("starting the service")
-	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, PolicyIsDefault: o.PolicyIsDefault, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log, Delivery: o.Delivery})
+	p, err := plane.New(ctx, plane.Config{DatabaseURL: s.DatabaseURL, Objects: s.S3, Policy: o.Policy, PolicyIsDefault: o.PolicyIsDefault, InputPlaces: o.InputPlaces, Profile: o.Profile, Listen: o.Listen, Migrate: true, Log: o.Log, Delivery: o.Delivery})
 	if err != nil {
 		return fmt.Errorf("start the service: %w", err)
 	}

@@ -147,13 +147,16 @@ func (a *attempt) hostAt(dest string) string {
 //
 // A host may be the runner's own machine. What there has the guard's variable in its
 // environment is this run itself, here: the sessions of such processes are left alone.
+//
+// Processes come and go while it looks. grep passes over a file that is gone by now;
+// some kinds of awk end there, and what it had not read yet would count as not there.
 const sweepScript = `m='%s''%s'; n=0
 own=" $(echo $(for f in $(grep -lsF EXECUTION_PLANE_GUARD_FD= /proc/[0-9]*/environ); do sed 's/.*) //' "${f%%/environ}/stat" 2>/dev/null | cut -d' ' -f4; done | sort -u)) "
 while [ $n -lt 20 ]; do
   s=$(for f in $(grep -lsF "$m" /proc/[0-9]*/cmdline); do sed 's/.*) //' "${f%%/cmdline}/stat" 2>/dev/null | cut -d' ' -f4; done | sort -u)
   [ $n -gt 0 ] && s="$s $seen"
   seen=$s
-  p=$(for i in $s; do case "$own" in *" $i "*) continue;; esac; awk -v s="$i" '{ pid = $1; sub(/.*\) /, ""); if ($4 == s && $1 != "Z") print pid }' /proc/[0-9]*/stat 2>/dev/null; done)
+  p=$(for i in $s; do case "$own" in *" $i "*) continue;; esac; grep -Hs ')' /proc/[0-9]*/stat | awk -v s="$i" '{ split($0, at, "/"); sub(/.*\) /, ""); if ($4 == s && $1 != "Z") print at[3] }'; done)
   [ -z "$p" ] && break
   kill -9 $p 2>/dev/null
   n=$((n+1)); sleep 0.1

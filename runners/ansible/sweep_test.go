@@ -2,11 +2,13 @@ package ansible
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // asleep starts two processes in a session of their own, the second of which names
@@ -55,7 +57,7 @@ func TestSweepSparesTheRunItself(t *testing.T) {
 	if err != nil || strings.TrimSpace(string(said)) != "left 0" {
 		t.Fatalf("the sweep says %q (%v)", said, err)
 	}
-	<-theirsEnded
+	<-theirsEnded // a hang is a process that was told as gone
 	select {
 	case <-oursEnded:
 		t.Error("the sweep ended the run itself")
@@ -63,5 +65,38 @@ func TestSweepSparesTheRunItself(t *testing.T) {
 	}
 	if err := syscall.Kill(ours.Process.Pid, 0); err != nil {
 		t.Errorf("the run's own session: %v", err)
+	}
+}
+
+// The sweep tells what is left while other processes end that it is about to look at:
+// those with lower numbers, so before the ones that it is after.
+func TestSweepWhileProcessesEnd(t *testing.T) {
+	t.Parallel()
+	for i := range 10 {
+		ending := exec.Command("sh", "-c", `n=100; while [ $n -lt 400 ]; do sleep 0.$n & n=$((n+1)); done; echo begun; wait`)
+		said, err := ending.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ending.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+			t.Error(err)
+		}
+		marker := fmt.Sprintf("ansible-tmp-1700000001.25-%d-123456789", i)
+		cmd, ended := asleep(t, marker)
+		left, err := exec.Command("sh", "-c", sweepOf(marker)).CombinedOutput()
+		if err != nil || strings.TrimSpace(string(left)) != "left 0" {
+			t.Errorf("the sweep says %q (%v)", left, err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Errorf("process %d was told as gone and lives", cmd.Process.Pid)
+		}
+		if err := ending.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
 }
