@@ -2,6 +2,10 @@ package runners_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +183,8 @@ func TestViolations(t *testing.T) {
 		{"ansible.playbook.run", `{"package":"web@1.0","playbook":"/etc/site.yml"}`, []string{"/package pattern", "/playbook pattern"}},
 		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","connection":"winrm","forks":0,"become_user":"app","extra_vars":{}}`, []string{" dependentRequired", "/connection enum", "/extra_vars additionalProperties", "/forks minimum"}},
 		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","variables":{"a/b":1}}`, []string{"/variables/a~1b propertyNames"}},
+		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","variables":{"a/b":1},"groups":{"a b":["x"]},"secret_variables":{"é":"db"},"tags":["t"],"limit":["l"]}`,
+			[]string{"/groups/a b propertyNames", "/secret_variables/é propertyNames", "/variables/a~1b propertyNames"}},
 		{"ansible.playbook.run", `{"package":"` + webPackage + `","playbook":"site.yml","limit":["a","a"]}`, []string{"/limit uniqueItems"}},
 		{"ansible.role.run", `{"package":"` + webPackage + `","role":"../x"}`, []string{"/role pattern"}},
 		{"ssh.command.run", `{"template":"df"}`, []string{" anyOf"}},
@@ -199,5 +205,45 @@ func TestViolations(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", tc.action, tc.params, diff)
 		}
+	}
+}
+
+// The place of a wrong name is told from the schema's, which holds where only
+// properties lead there.
+func TestNamesAreLookedAtBelowPropertiesOnly(t *testing.T) {
+	files, err := filepath.Glob("*/schemas/*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d schemas, %v", len(files), err)
+	}
+	found := 0
+	var look func(file, at string, v any)
+	look = func(file, at string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, e := range v {
+				look(file, at+"/"+k, e)
+			}
+		case []any:
+			for i, e := range v {
+				look(file, fmt.Sprintf("%s/%d", at, i), e)
+			}
+		}
+		if strings.HasSuffix(at, "/propertyNames") {
+			found++
+			if !regexp.MustCompile(`^(/properties/[a-z_]+)*/propertyNames$`).MatchString(at) {
+				t.Errorf("%s: %s", file, at)
+			}
+		}
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		var v any
+		if err != nil || json.Unmarshal(b, &v) != nil {
+			t.Fatal(file, err)
+		}
+		look(file, "", v)
+	}
+	if found == 0 {
+		t.Error("none has names to look at")
 	}
 }

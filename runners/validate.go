@@ -77,7 +77,7 @@ func flatten(e *jsonschema.ValidationError, out []Violation) []Violation {
 		}
 		return append(out, Violation{pointer, "anyOf", choiceMessage(e)})
 	case *kind.PropertyNames:
-		at := pointer + "/" + escapePointer(k.Property)
+		at := ownerOfNames(e) + "/" + escapePointer(k.Property)
 		for _, cause := range e.Causes {
 			out = append(out, Violation{at, "propertyNames", "the name of this field " + message(cause.ErrorKind)})
 		}
@@ -100,6 +100,23 @@ func flatten(e *jsonschema.ValidationError, out []Violation) []Violation {
 		return out
 	}
 	return append(out, Violation{pointer, keywordOf(e.ErrorKind), message(e.ErrorKind)})
+}
+
+// ownerOfNames is the pointer of the object that has a name it must not have. The
+// library gives the place of this one kind of error in memory that it goes on using, so
+// it is told from the schema's place, where only properties lead to such names.
+func ownerOfNames(e *jsonschema.ValidationError) string {
+	_, place, _ := strings.Cut(e.SchemaURL, "#")
+	steps := strings.Split(strings.TrimSuffix(strings.TrimPrefix(place, "/"), "propertyNames"), "/")
+	var out strings.Builder
+	for len(steps) > 1 && steps[0] == "properties" {
+		out.WriteString("/" + steps[1])
+		steps = steps[2:]
+	}
+	if len(steps) == 1 && steps[0] == "" {
+		return out.String()
+	}
+	return pointerOf(e.InstanceLocation)
 }
 
 func choiceMessage(e *jsonschema.ValidationError) string {

@@ -104,8 +104,13 @@ func (m *machines) push(s *replica) {
 	}
 }
 
-// startTyped starts the runner of a job type in this process.
+// startTyped starts a runner of a job type, of four slots, in this process.
 func (m *machines) startTyped(url, jobType string) *runner {
+	m.t.Helper()
+	return m.startSlots(url, jobType, 4)
+}
+
+func (m *machines) startSlots(url, jobType string, slots int) *runner {
 	m.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -117,7 +122,7 @@ func (m *machines) startTyped(url, jobType string) *runner {
 	}
 	r := &runner{w: m.world, dir: filepath.Join(m.t.TempDir(), "runner-"+jobType)}
 	c, err := embedded.RunnerConfig(m.ctx, jobType, self, "1.0.0", agent.Config{
-		Connect: connect, EnrolmentToken: m.enrolment(), StateDir: r.dir, Slots: 4, Log: m.logger("runner"), DrainLimit: 30 * time.Second,
+		Connect: connect, EnrolmentToken: m.enrolment(), StateDir: r.dir, Slots: slots, Log: m.logger("runner"), DrainLimit: 30 * time.Second,
 		Vault: &vault.Config{Address: m.vault.Address, Login: vault.AppRole{RoleID: m.roles.RoleID, SecretIDFile: m.roles.SecretIDFile}, Patience: 3 * time.Second},
 	})
 	if err != nil {
