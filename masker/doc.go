@@ -32,6 +32,7 @@
 // whose lines have a time, a file name or a number in front of them (lines of a
 // plain text are found then); encodings of lines that were wrapped at other widths
 // than 76 in base64 and 60 in hex, or where the value does not begin the first line;
+// one of fewer than six characters beside its white space where that is changed;
 // of a secret above 4 KiB encodings of encodings, of lines too above 8 KiB, above
 // 16 KiB base32, UTF-16 and decimal bytes, above 64 KiB what an encoding holds
 // between two of its lines or fields.

@@ -66,6 +66,9 @@ func FuzzPatterns(f *testing.F) {
 		if report.Patterns == 0 {
 			t.Fatal("an accepted secret has no pattern")
 		}
+		if len(bytes.Join(bytes.Fields(secret), nil)) < 6 {
+			return // hardly more than white space: not found where that is changed, see doc.go
+		}
 		// Secrets of few different bytes are found in the text around them.
 		e := all[int(which)%len(all)]
 		text := e.do(secret)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"hash/maphash"
 	"html"
 	"net/url"
@@ -116,6 +117,8 @@ func (v *variants) plain(value []byte, print printRule) {
 	compact, gaps := compact(value)
 	if len(compact) < shortest {
 		v.put(value, nil, kindText, print)
+		// Its white space is a part of the pattern, also as a URL writes it.
+		v.put(bytes.ReplaceAll(value, []byte(" "), []byte("+")), nil, kindText, printNone)
 	}
 	if v.put(compact, gaps, kindText, print) && len(gaps) > 0 && print != printNone {
 		v.patterns[len(v.patterns)-1].raw = bytes.Clone(value)
@@ -136,6 +139,24 @@ func (v *variants) encoded(value []byte, print printRule) {
 	if small > 0 {
 		v.put(digits[2*small:], nil, kindHex, printNone)
 	}
+	if rest := value[small:]; small > 0 && (2*len(rest) < shortest || rest[0] < 16) {
+		v.listed(value)
+	}
+}
+
+// listed notes a value of control characters as Go and C write its bytes, 0x0, 0x1f:
+// none of them begins a pattern of hex then.
+func (v *variants) listed(value []byte) {
+	var text []byte
+	var gaps []int32
+	for i, b := range value {
+		if i > 0 {
+			text = append(text, ',')
+			gaps = append(gaps, int32(len(text)-1))
+		}
+		text = fmt.Appendf(text, "%#x", b)
+	}
+	v.put(text, gaps, kindText, printNone)
 }
 
 // wide notes the encodings that are rarer or take more room.
