@@ -86,6 +86,27 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+func TestSubmitAgain(t *testing.T) {
+	before := `{"attempt_id":"` + someAttempt.String() + `","action":"verify.tcp.connect","big":12345678901234567890,"retry_of":"` + otherAttempt.String() + `"}`
+	b, err := repeated([]byte(before), someAttempt)
+	var got map[string]json.RawMessage
+	if err != nil || json.Unmarshal(b, &got) != nil {
+		t.Fatal(string(b), err)
+	}
+	if string(got["retry_of"]) != `"`+someAttempt.String()+`"` || string(got["big"]) != "12345678901234567890" || strings.Contains(string(got["attempt_id"]), someAttempt.String()) {
+		t.Errorf("%s", b)
+	}
+	p := paths{"/v1/attempts/" + someAttempt.String() + "/job-spec": before, "/v1/attempts": wire.Receipt{AttemptID: otherAttempt}}
+	if code, out, errOut := cliRun(t, "", "submit", "--retry-of", someAttempt.String(), "--detach", "--url", p.start(t), "--token", "t"); code != 0 || !strings.Contains(out, otherAttempt.String()) {
+		t.Errorf("%d: %s%s", code, out, errOut)
+	}
+	for _, args := range [][]string{{"submit"}, {"submit", "-f", "x.yaml", "--retry-of", "@latest"}} {
+		if code, _, errOut := cliRun(t, "", args...); code != exitUsage || !strings.Contains(errOut, "retry-of") {
+			t.Errorf("%v: %d: %s", args, code, errOut)
+		}
+	}
+}
+
 func TestCompareWhatIsNotShown(t *testing.T) {
 	p := two(t)
 	p["/v1/attempts/"+otherAttempt.String()+"/job-spec"] = wire.Problem{Status: 403, Code: "bundle_quarantined", Detail: "quarantined"}

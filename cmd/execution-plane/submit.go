@@ -5,27 +5,26 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/platform-core/execution-plane-service/api/client"
 	"github.com/platform-core/execution-plane-service/domain"
 )
 
 type submitCmd struct {
-	File   string `short:"f" required:"" help:"JobSpec as JSON or YAML; - reads standard input."`
-	Detach bool   `short:"d" help:"Return as soon as the attempt is recorded."`
-	DryRun bool   `help:"Say what would come of it; nothing is written."`
+	File    string `short:"f" required:"" xor:"job" help:"JobSpec as JSON or YAML; - reads standard input."`
+	RetryOf string `required:"" xor:"job" placeholder:"ATTEMPT" help:"Run an earlier attempt's job again, as a new attempt: its id, a prefix of it, or @latest."`
+	Detach  bool   `short:"d" help:"Return as soon as the attempt is recorded."`
+	DryRun  bool   `help:"Say what would come of it; nothing is written."`
 }
 
 func (c *submitCmd) Run(s *session) error {
+	api, spec, err := c.job(s)
+	if err != nil {
+		return err
+	}
 	if c.DryRun {
-		return (&validateCmd{File: c.File}).Run(s)
-	}
-	spec, err := readJob(s, c.File)
-	if err != nil {
-		return err
-	}
-	api, err := s.client()
-	if err != nil {
-		return err
+		return validate(s, api, spec)
 	}
 	receipt, first, err := api.Submit(s.ctx, spec)
 	if err != nil {
@@ -46,6 +45,44 @@ func (c *submitCmd) Run(s *session) error {
 		fmt.Fprintf(s.err, "attempt %s %s\n", receipt.AttemptID, word)
 	}
 	return follow(s, api, receipt.AttemptID)
+}
+
+// job is what is to be submitted.
+func (c *submitCmd) job(s *session) (*client.Client, []byte, error) {
+	if c.RetryOf != "" {
+		api, id, err := s.target(c.RetryOf)
+		if err != nil {
+			return nil, nil, err
+		}
+		before, err := api.JobSpec(s.ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		spec, err := repeated(before, id)
+		return api, spec, err
+	}
+	spec, err := readJob(s, c.File)
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := s.client()
+	return api, spec, err
+}
+
+// repeated makes of the JobSpec of an attempt that of one which repeats it.
+func repeated(spec []byte, id domain.AttemptID) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(spec, &fields); err != nil {
+		return nil, fmt.Errorf("read the JobSpec of %s: %w", id, err)
+	}
+	for name, v := range map[string]string{"attempt_id": uuid.NewString(), "retry_of": id.String()} {
+		fields[name], _ = json.Marshal(v) // a string always can be
+	}
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("write the JobSpec that repeats %s: %w", id, err)
+	}
+	return out, nil
 }
 
 type watchCmd struct {

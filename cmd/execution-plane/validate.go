@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/platform-core/execution-plane-service/api/client"
 )
 
 type validateCmd struct {
@@ -19,6 +21,11 @@ func (c *validateCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	return validate(s, api, spec)
+}
+
+// validate says what would come of a JobSpec.
+func validate(s *session, api *client.Client, spec []byte) error {
 	d, err := api.DryRun(s.ctx, spec)
 	if err != nil {
 		return err
