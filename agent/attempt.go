@@ -367,8 +367,8 @@ func (at *attempt) freeSlot() {
 	}
 }
 
-// progressEvery is how often the service takes progress. What comes sooner it
-// acknowledges and drops, and the last of a job would be lost.
+// progressEvery is how often the service takes progress. What comes sooner it does not
+// record; it says so, since whether the one before arrived is not always known here.
 const progressEvery = 2 * time.Second
 
 // report gives the lease's part of a report; false if it has none.
@@ -399,7 +399,7 @@ func (at *attempt) reported(v wire.LeaseVerdict, sentProgress *wire.ReportProgre
 	if sentProgress != nil {
 		at.told = time.Now()
 	}
-	if at.progress == sentProgress {
+	if at.progress == sentProgress && !v.ProgressTooSoon {
 		at.progress = nil
 	}
 	until := sent.Add(at.agent.fence())

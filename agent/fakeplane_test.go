@@ -391,6 +391,8 @@ func (b *boundPlane) Report(ctx context.Context, runner domain.RunnerID, key uui
 				}
 				if l.Progress != nil && time.Since(j.progressed) >= f.progressEvery {
 					j.progress, j.progressed = append(j.progress, *l.Progress), time.Now()
+				} else {
+					v.ProgressTooSoon = l.Progress != nil
 				}
 				if j.stop != nil && !j.completed {
 					v.Stop = j.stop

@@ -213,7 +213,7 @@ func TestReportAnswersEachLease(t *testing.T) {
 	stopping.Epoch = 1
 	away := fmt.Errorf("load: %w", eventstore.ErrUnavailable)
 	w.reports = func([]commands.LeaseReport) []commands.ReportResult {
-		return []commands.ReportResult{{Attempt: w.attempt}, {Attempt: stopping}, {Err: domain.ErrAttemptClosed}, {Err: domain.ErrStaleEpoch}, {Err: domain.ErrNotHolder}, {Err: away}}
+		return []commands.ReportResult{{Attempt: w.attempt, TooSoon: true}, {Attempt: stopping}, {Err: domain.ErrAttemptClosed}, {Err: domain.ErrStaleEpoch}, {Err: domain.ErrNotHolder}, {Err: away}}
 	}
 	path := "/v1/runners/" + runnerID.String() + "/report"
 	resp, answer := ask(t, srv, "POST", path, runner, body, wire.HeaderIdempotencyKey, uuid.NewString())
@@ -225,6 +225,9 @@ func TestReportAnswersEachLease(t *testing.T) {
 		if a.Leases[i].Status != want {
 			t.Errorf("lease %d: %s, want %s", i, a.Leases[i].Status, want)
 		}
+	}
+	if !a.Leases[0].ProgressTooSoon || a.Leases[1].ProgressTooSoon {
+		t.Errorf("too soon was the first alone: %+v", a.Leases)
 	}
 	if s := a.Leases[1].Stop; s == nil || s.Reason != domain.StopCancel || s.DeadlineSeconds < 50 || a.Leases[0].Stop != nil {
 		t.Errorf("the stop is %+v", s)

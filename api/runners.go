@@ -191,6 +191,7 @@ func (s *server) report(q *request) error {
 		if r.Err == nil {
 			v.Stop = stopOf(dispatch.StopOf(r.Attempt, now))
 			v.FlushSeconds = s.followedFlush(q.Context(), r.Attempt.ID)
+			v.ProgressTooSoon = r.TooSoon
 		} else if v.Status, v.Code = s.verdict(q, r.Err); v.Status == statusAway {
 			away++
 			last = r.Err

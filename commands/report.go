@@ -26,6 +26,9 @@ type Progress struct {
 // the part was refused.
 type ReportResult struct {
 	Attempt domain.Attempt
+	// TooSoon says that the progress was not recorded, since it came too soon after the
+	// one before. It must come again to be seen.
+	TooSoon bool
 	Err     error
 }
 
@@ -46,21 +49,22 @@ func (s *Service) Report(ctx context.Context, m Meta, parts []LeaseReport) []Rep
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			out[i].Attempt, out[i].Err = s.reportOne(ctx, m, p)
+			out[i] = s.reportOne(ctx, m, p)
 		})
 	}
 	wg.Wait()
 	return out
 }
 
-func (s *Service) reportOne(ctx context.Context, m Meta, p LeaseReport) (domain.Attempt, error) {
+func (s *Service) reportOne(ctx context.Context, m Meta, p LeaseReport) ReportResult {
 	rec, err := s.Index.Lease(ctx, p.LeaseID)
 	if err != nil {
-		return domain.Attempt{}, err
+		return ReportResult{Err: err}
 	}
 	m.CommandID = domain.DeriveCommandID(m.CommandID.UUID(), rec.AttemptID.String())
 	var progress *domain.ProgressReport
 	var d decision
+	tooSoon := false
 	if p.Progress != nil {
 		progress = &domain.ProgressReport{Phase: clip(p.Progress.Phase, maxProgressPhase), Done: p.Progress.Done, Total: p.Progress.Total}
 		progress.Message, d.texts = salted([]byte(clip(p.Progress.Message, maxProgressMessage)))
@@ -68,14 +72,15 @@ func (s *Service) reportOne(ctx context.Context, m Meta, p LeaseReport) (domain.
 	r, err := s.onLease(ctx, m, p.LeaseCall, "report", func(a domain.Attempt, f domain.Fence, now time.Time) (decision, error) {
 		events, err := domain.DecideAttempt(a, domain.Report{Fence: f, Progress: progress}, now)
 		out := decision{events: events}
+		tooSoon = progress != nil && err == nil && a.Phase == domain.PhaseRunning
 		for _, e := range events {
 			if _, ok := e.(domain.Progressed); ok {
-				out.texts = d.texts
+				out.texts, tooSoon = d.texts, false
 			}
 		}
 		return out, err
 	})
-	return r.State, err
+	return ReportResult{r.State, tooSoon && err == nil, err}
 }
 
 // clip cuts a text to n bytes at a character's edge.

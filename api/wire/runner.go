@@ -170,6 +170,9 @@ type LeaseVerdict struct {
 	// FlushSeconds is how often this attempt's log is to be sent while somebody
 	// follows it; 0: as often as the answer says for all.
 	FlushSeconds int `json:"flush_seconds,omitempty"`
+	// ProgressTooSoon says that the progress was not recorded, since it came less than
+	// two seconds after the one before: send it, or what is newer, with another report.
+	ProgressTooSoon bool `json:"progress_too_soon,omitempty"`
 }
 
 // StartRequest is the body of POST /v1/leases/{id}/start.
