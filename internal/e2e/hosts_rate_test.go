@@ -9,16 +9,15 @@ import (
 	"github.com/platform-core/execution-plane-service/runners"
 )
 
-// Sixteen runners of one slot each work through a queue of commands on four hosts.
-// Every attempt has a token of its own, fetches its key from Vault, logs in for itself
-// and leaves its whole record. With -e2e.long there are ten times as many, and the log
-// says how many a second.
-func TestSixteenRunnersOverSSH(t *testing.T) {
+// Runners of one slot each work through a queue of commands on several hosts. Every
+// attempt has a token of its own, fetches its key from Vault, logs in for itself and
+// leaves its whole record. With -e2e.long there are 16 runners, 4 hosts and 320
+// attempts, and the log says how many a second.
+func TestRunnersShareCommands(t *testing.T) {
 	t.Parallel()
-	const fleet, hosts = 16, 4
-	jobs := 2 * fleet
+	fleet, hosts, jobs := 4, 2, 8
 	if *longRun {
-		jobs *= 10
+		fleet, hosts, jobs = 16, 4, 320
 	}
 	m := newMachines(t, "testdata/lab", hosts, `
 commands:
