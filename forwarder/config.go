@@ -136,7 +136,8 @@ type Config struct {
 	// is made in memory, instead of a plain router handler, which is faster. What
 	// comes to the broker is the same.
 	Envelope bool
-	// Lanes is how many records are under way at once. Default 256.
+	// Lanes is how many records are under way at once. Default 1024: with fewer a
+	// backlog of short streams fills no batch.
 	Lanes int
 	// WindowEvents and WindowBytes bound what is read from the feed beyond the
 	// checkpoint. Defaults 8,192 and 64 MiB; of events that are done only the place
@@ -166,7 +167,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Source = "urn:execution-plane"
 	}
 	if c.Lanes <= 0 {
-		c.Lanes = 256
+		c.Lanes = 1024
 	}
 	if c.WindowEvents <= 0 {
 		c.WindowEvents = 8192
