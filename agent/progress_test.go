@@ -7,9 +7,10 @@ import (
 	"github.com/platform-core/execution-plane-service/agent/executor"
 )
 
-// The service takes progress every two seconds and drops what comes sooner. With
-// reports each second the last progress of a job arrives all the same.
-func TestTheLastProgressIsNotLost(t *testing.T) {
+// inWorldThatSays is inWorld with a process that says what comes by say, until that is
+// closed.
+func inWorldThatSays(t *testing.T, body func(t *testing.T, w *world, say chan<- executor.Progress)) {
+	t.Helper()
 	var say chan executor.Progress
 	inWorld(t, func(p *fakeProcess) executor.Exit {
 		for x := range say {
@@ -18,6 +19,14 @@ func TestTheLastProgressIsNotLost(t *testing.T) {
 		return succeed(p)
 	}, func(t *testing.T, w *world) {
 		say = make(chan executor.Progress)
+		body(t, w, say)
+	})
+}
+
+// The service takes progress every two seconds and drops what comes sooner. With
+// reports each second the last progress of a job arrives all the same.
+func TestTheLastProgressIsNotLost(t *testing.T) {
+	inWorldThatSays(t, func(t *testing.T, w *world, say chan<- executor.Progress) {
 		w.plane.timing.ReportSeconds = 1
 		w.plane.progressEvery = 2 * time.Second
 		w.begin()
@@ -39,14 +48,7 @@ func TestTheLastProgressIsNotLost(t *testing.T) {
 // A report arrives and its answer does not. The next one follows so soon that what it
 // says of the job is not recorded: it comes again.
 func TestTheLastProgressIsNotLostWithAnAnswer(t *testing.T) {
-	var say chan executor.Progress
-	inWorld(t, func(p *fakeProcess) executor.Exit {
-		for x := range say {
-			p.say(executor.Message{Progress: &x})
-		}
-		return succeed(p)
-	}, func(t *testing.T, w *world) {
-		say = make(chan executor.Progress)
+	inWorldThatSays(t, func(t *testing.T, w *world, say chan<- executor.Progress) {
 		w.plane.timing.ReportSeconds = 1
 		w.plane.progressEvery = 3 * time.Second // as if the first had been recorded a second after it was sent
 		w.begin()

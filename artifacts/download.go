@@ -6,6 +6,7 @@ import (
 	"path"
 
 	"github.com/platform-core/execution-plane-service/domain"
+	"github.com/platform-core/execution-plane-service/projections"
 )
 
 // What is not led to, and what to do about it.
@@ -29,12 +30,15 @@ func (i *Inputs) Download(ctx context.Context, id domain.ArtifactID) (Located, e
 		return Located{}, err
 	case !ok:
 		return Located{}, errNoArtifact
-	case a.Sensitivity == domain.SensitivitySecret || a.Storage == domain.StorageVault:
+	}
+	switch a.Withheld() {
+	case projections.AsSecret:
 		return Located{}, errSecretArtifact
-	case a.BundleState != nil && *a.BundleState == domain.BundleQuarantined:
+	case projections.AsQuarantined:
 		return Located{}, ErrQuarantined
-	case a.AttemptID != nil && (a.Phase == nil || *a.Phase != string(domain.PhaseClosed)):
+	case projections.AsPending:
 		return Located{}, errArtifactPending
+	case projections.NotWithheld:
 	}
 	out := Located{SHA256: a.SHA256, Bytes: a.Bytes}
 	out.URL, err = i.linkTo(ctx, a.Inline, a.ObjectKey, path.Base(a.Name))

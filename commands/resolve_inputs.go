@@ -153,17 +153,19 @@ func (s *Service) findInput(ctx context.Context, op domain.OperationID, ref doma
 
 // mayBeGiven says why an artifact may not be given to a job of the operation.
 func mayBeGiven(op domain.OperationID, in domain.ArtifactInput, a projections.StoredInput) error {
-	switch {
-	case a.OperationID != op.UUID():
+	if a.OperationID != op.UUID() {
 		return refuseInput(codeInputForeign, "is an artifact of another operation; put its bytes to this one, or name an artifact of this one")
-	case a.Sensitivity == domain.SensitivitySecret || a.Storage == domain.StorageVault:
+	}
+	switch a.Withheld() {
+	case projections.AsSecret:
 		return refuseInput(codeInputSecret, "is a secret artifact, which is no plain input; name its reference in inputs.secrets")
-	case a.BundleState != nil && *a.BundleState == domain.BundleQuarantined:
+	case projections.AsQuarantined:
 		return refuseInput(codeInputQuarantined, "was left by attempt %s, whose bundle is quarantined: nobody is given anything of it; run the node again", a.AttemptID)
-	case a.AttemptID != nil && (a.Phase == nil || *a.Phase != string(domain.PhaseClosed)):
-		// What it left behind is not scanned for secrets before.
+	case projections.AsPending:
 		return refuseInput(codeInputPending, "is an artifact of attempt %s, which has not ended; submit again when its result is there", a.AttemptID)
-	case in.SHA256 != "" && in.SHA256 != a.SHA256:
+	case projections.NotWithheld:
+	}
+	if in.SHA256 != "" && in.SHA256 != a.SHA256 {
 		return otherDigest(a.SHA256, in.SHA256)
 	}
 	return tooLarge(a.Bytes)

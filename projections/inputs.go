@@ -92,6 +92,30 @@ type StoredInput struct {
 	BundleState *string
 }
 
+// Withheld is why nobody is given an artifact's bytes.
+type Withheld int
+
+// The reasons.
+const (
+	NotWithheld   Withheld = iota
+	AsSecret               // they are not here, but in Vault
+	AsQuarantined          // its attempt's bundle failed its scan for secrets
+	AsPending              // its attempt has not ended: what it left is not scanned yet
+)
+
+// Withheld says whether, and why, nobody is given the bytes, neither a job nor a person.
+func (a StoredInput) Withheld() Withheld {
+	switch {
+	case a.Sensitivity == domain.SensitivitySecret || a.Storage == domain.StorageVault:
+		return AsSecret
+	case a.BundleState != nil && *a.BundleState == domain.BundleQuarantined:
+		return AsQuarantined
+	case a.AttemptID != nil && (a.Phase == nil || *a.Phase != string(domain.PhaseClosed)):
+		return AsPending
+	}
+	return NotWithheld
+}
+
 // The two kinds in one shape. An operation's id is behind "operation/" in the name of
 // its stream.
 const (

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -108,13 +106,13 @@ func openUpload(path string) (file *os.File, f client.File, err error) {
 	if err != nil {
 		return nil, f, fmt.Errorf("open the file: %w", err)
 	}
-	sum := sha256.New()
-	n, err := io.Copy(sum, file)
+	whole := newHashed(file)
+	n, err := io.Copy(io.Discard, whole)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
 		return nil, f, errors.Join(fmt.Errorf("read %s: %w", path, err), file.Close())
 	}
-	return file, client.File{Body: file, Bytes: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+	return file, client.File{Body: file, Bytes: n, SHA256: whole.sum()}, nil
 }

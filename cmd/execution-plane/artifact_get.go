@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -99,10 +96,9 @@ func artifactNamed(all []wire.Artifact, name string) (wire.Artifact, bool) {
 
 // checkedObject reads an object and compares it with what the ledger says at its end.
 type checkedObject struct {
-	body io.ReadCloser
-	sum  hash.Hash
-	n    int64
-	want client.ObjectLocation
+	*hashed
+	body   io.Closer
+	sha256 string // that it must have
 }
 
 func openObject(s *session, api *client.Client, at client.ObjectLocation) (*checkedObject, error) {
@@ -110,14 +106,12 @@ func openObject(s *session, api *client.Client, at client.ObjectLocation) (*chec
 	if err != nil {
 		return nil, err
 	}
-	return &checkedObject{body, sha256.New(), 0, at}, nil
+	return &checkedObject{newHashed(body), body, at.SHA256}, nil
 }
 
 func (o *checkedObject) Read(p []byte) (int, error) {
-	n, err := o.body.Read(p)
-	o.sum.Write(p[:n])
-	o.n += int64(n)
-	if errors.Is(err, io.EOF) && hex.EncodeToString(o.sum.Sum(nil)) != o.want.SHA256 {
+	n, err := o.hashed.Read(p)
+	if errors.Is(err, io.EOF) && o.sum() != o.sha256 {
 		return n, &exitError{exitInfra, fmt.Errorf("the bytes in object storage are not those that the ledger names (%d bytes came); do not use them: execution-plane scrub finds what else differs", o.n)}
 	}
 	return n, err

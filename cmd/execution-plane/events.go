@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/platform-core/execution-plane-service/api/client"
 	"github.com/platform-core/execution-plane-service/api/wire"
+	"github.com/platform-core/execution-plane-service/domain"
 )
 
 type eventsCmd struct {
@@ -37,27 +39,33 @@ func (c *eventsCmd) Run(s *session) error {
 		defer tail.Close()
 		return c.print(s, tail.Next)
 	}
-	var all []wire.Event
-	for {
-		page, err := api.AttemptEvents(s.ctx, id, after, 500)
-		if err != nil {
-			return err
-		}
-		all = append(all, page.Items...)
-		if c.Limit > 0 && len(all) >= c.Limit {
-			all = all[:c.Limit]
-			break
-		}
-		if page.Next == "" || len(page.Items) == 0 {
-			break
-		}
-		after = page.Items[len(page.Items)-1].Version
+	all, err := eventsOf(s, api, id, after, c.Limit)
+	if err != nil {
+		return err
 	}
 	if s.isJSON() {
 		return s.json(all)
 	}
 	printTimeline(s.out, all)
 	return nil
+}
+
+// eventsOf reads an attempt's events behind a version, at most limit; 0: all.
+func eventsOf(s *session, api *client.Client, id domain.AttemptID, after int64, limit int) (all []wire.Event, err error) {
+	for {
+		page, err := api.AttemptEvents(s.ctx, id, after, 500)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if limit > 0 && len(all) >= limit {
+			return all[:limit], nil
+		}
+		if page.Next == "" || len(page.Items) == 0 {
+			return all, nil
+		}
+		after = page.Items[len(page.Items)-1].Version
+	}
 }
 
 func (c *eventsCmd) feed(s *session) error {
